@@ -8,7 +8,7 @@ from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.check import check
 from kvproof.invariants.loop import idle, unpaused
 from kvproof.invariants.parties import logical
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Judged, because, choice, holds, reason, release
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.config.sides import giver, taker
 from kvproof.model.events import Admit, ResetPrefixCache, ResetRunning, Schedule
@@ -369,11 +369,9 @@ def uncached_blocks_are_reused_at_once(step: Step) -> Iterator[Judged]:
     caching is off, and to blocks without a key. vLLM lost this order when cached blocks got an
     order of their own, and then restored it (vllm#51482).
 
-    The free queue is the order in which blocks are taken. A reset takes the keys of blocks that
-    were freed as cached ones; it is not judged.
+    The free queue is the order in which blocks are taken.
     """
-    if isinstance(step.event, ResetPrefixCache | ResetRunning):
-        return
+    reset = isinstance(step.event, ResetPrefixCache | ResetRunning)
     for before, after in step.touched:
         was_free, older = set(before.free) - _taken_by(step, after.name), 0
         for block in after.free:
@@ -382,16 +380,20 @@ def uncached_blocks_are_reused_at_once(step: Step) -> Iterator[Judged]:
             elif not older:
                 yield holds()
             elif not after.blocks[block].keys:
+                was_cached = reset and before.blocks[block].keys
                 yield because(
                     reason("freed", "block {block} of {engine} is freed now, and is not cached"),
                     reason("behind", "{blocks} blocks free for longer go first", blocks=older),
+                    excuses=(choice("it was freed as a cached block, before the reset"),)
+                    if was_cached
+                    else (),
                     engine=after.name,
                     block=block,
                 )
                 break
 
 
-def _taken_early(before: Engine, after: Engine) -> Iterator[Judged]:
+def _taken_early(cluster: Cluster, before: Engine, after: Engine) -> Iterator[Judged]:
     """Judge each cached block that was taken: no block that no hit can use may have been free
     behind it in the queue during the whole step. A block in front of it may be free again: it was
     taken too, and its tokens left a window within the step."""
@@ -416,6 +418,11 @@ def _taken_early(before: Engine, after: Engine) -> Iterator[Judged]:
                     tokens=max(len(key[1]) for key in keys),
                 ),
                 reason("free", "{blocks} free blocks are not cached", blocks=len(left)),
+                excuses=(
+                    choice("a block that is evicted from outside keeps its place in the queue"),
+                )
+                if cluster.evictions
+                else (),
                 engine=before.name,
                 block=block,
             )
@@ -460,8 +467,6 @@ def _queued_early(before: Engine, after: Engine, hit: set[int]) -> Iterator[Judg
 def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iterator[Judged]:
     """Judge each cached block that was freed in this step: it must not be taken before a later
     block of the same prefix that was freed in this step too."""
-    if cfg.partial_block_hits:
-        return
     was_free = set(before.free)
     full = {index for index, group in enumerate(cfg.groups) if group.kind == "full"}
     freed = [
@@ -498,6 +503,11 @@ def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iter
                     "block {other} was freed with it, and cannot be hit without it",
                     other=other,
                 ),
+                excuses=(
+                    choice("the end of a prompt may be in two blocks, and one of them is enough"),
+                )
+                if cfg.partial_block_hits
+                else (),
                 engine=after.name,
                 block=block,
             )
@@ -517,16 +527,49 @@ def unneeded_blocks_are_reused_first(step: Step, cluster: Cluster) -> Iterator[J
     cannot be hit. In any other order every answer is right, but prefixes are computed again
     (vllm#42656).
 
-    The free queue is the order in which blocks are taken. It is not judged where blocks are evicted
-    from outside: such a block may lose its key in the middle of the queue. The order in one event
-    is that of full attention, since a window needs no earlier blocks, and of engines whose hits end
-    at the end of a block: else the end of a prompt may be in two blocks, and one of them is enough.
-    An earlier block is one that its prefix fills.
+    The free queue is the order in which blocks are taken. A block that is evicted from outside may
+    lose its key in the middle of the queue. The order in one event is that of full attention, since
+    a window needs no earlier blocks. An earlier block is one that its prefix fills.
     """
-    if cluster.evictions:
-        return
     for before, after in step.touched:
+        # Cannot be judged: without a cache no block can be hit.
         if cluster.engine(after.name).prefix_caching:
-            yield from _taken_early(before, after)
+            yield from _taken_early(cluster, before, after)
             yield from _queued_early(before, after, _hits(step))
             yield from _prefix_goes_first(cluster.engine(after.name), before, after)
+
+
+@check(
+    "the blocks of a request that ends are free at once, unless a step in flight may use them",
+    origin="vllm#45357",
+    severity=Severity.LEAK,
+    needs=(Need.BLOCKS_IN_FLIGHT, Need.COMPUTED),
+    ideal=True,
+)
+def ended_requests_free_at_once(step: Step) -> Iterator[Judged]:
+    """A request ends while steps are in flight that write to its blocks. Its blocks wait until the
+    outputs of these steps arrive, and nobody else can use them (vllm#45357). Blocks that wait
+    although no step in flight uses them keep other requests waiting for nothing. Only pairs are
+    judged by this sentence.
+    """
+    for before, after in step.touched:
+        if after.deferred is before.deferred:
+            continue
+        known = {block for _, blocks in before.deferred for block in blocks}
+        used = {block for flights in before.steps for flight in flights for block in flight.blocks}
+        for _, blocks in after.deferred:
+            for block in blocks:
+                if block in known:
+                    continue
+                if block in used:
+                    yield holds()
+                    continue
+                yield because(
+                    reason("waits", "block {block} of {engine} waits for steps in flight"),
+                    reason("unused", "none of them uses it"),
+                    excuses=(
+                        release("all blocks of an ended request wait for all steps in flight"),
+                    ),
+                    engine=after.name,
+                    block=block,
+                )

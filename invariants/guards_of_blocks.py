@@ -3,14 +3,17 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.changes import Engines, Requests, alive, requests, scheduled
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, Reason, because, holds, reason
+from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason
 from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.events import (
     Admit,
     Choice,
     Complete,
+    Compute,
+    Event,
     Evict,
     FinishLoad,
     Preempt,
@@ -21,7 +24,7 @@ from kvproof.model.events import (
 from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
-from kvproof.model.state import NULL, Engine, Key, Table
+from kvproof.model.state import COUNTS, NULL, RUNNING, Engine, Key, Table
 from kvproof.model.step import Admission, Step
 
 
@@ -100,23 +103,23 @@ def taken_blocks_were_free(step: Step) -> Iterator[Judged]:
         return
     before, after = engines
     held = Counter({number: block.refs for number, block in enumerate(before.blocks)})
-    for choice in step.event.chose or ():
-        kind = type(choice).__name__
-        for block in blocks_of(choice, "hit"):
+    for chosen in step.event.chose or ():
+        kind = type(chosen).__name__
+        for block in blocks_of(chosen, "hit"):
             held[block] += 1
-        for block in blocks_of(choice, "freed"):
+        for block in blocks_of(chosen, "freed"):
             if held[block] >= 1:
                 yield holds()
             else:
                 how = reason("freed", "{choice} frees it, and no request holds it", choice=kind)
-                yield _about_choice(after.name, choice, block, how)
+                yield _about_choice(after.name, chosen, block, how)
             held[block] -= 1
-        for block in blocks_of(choice, "taken"):
+        for block in blocks_of(chosen, "taken"):
             if held[block] <= 0:
                 yield holds()
             else:
                 how = reason("taken", "{choice} takes it, and it is in use", choice=kind)
-                yield _about_choice(after.name, choice, block, how)
+                yield _about_choice(after.name, chosen, block, how)
             held[block] += 1
     held += _deferred(after)
     held.subtract(_deferred(before))
@@ -176,11 +179,11 @@ def hit_blocks_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
         return
     cfg = cluster.engine(engines.after.name)
     admissions = {a.request: a for a in step.effects.admissions}
-    for choice in step.event.chose or ():
-        if not isinstance(choice, Admit) or choice.request not in admissions:
+    for chosen in step.event.chose or ():
+        if not isinstance(chosen, Admit) or chosen.request not in admissions:
             continue
-        admission = admissions[choice.request]
-        for index, blocks in enumerate(choice.hit):
+        admission = admissions[chosen.request]
+        for index, blocks in enumerate(chosen.hit):
             for position, block in enumerate(blocks):
                 if block == NULL:
                     continue
@@ -193,7 +196,7 @@ def hit_blocks_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
                         "gets_block",
                         "{request} on {engine} hits {local_hit} tokens and gets "
                         "block {block} at position {position} of group {group}",
-                        local_hit=choice.local_hit,
+                        local_hit=chosen.local_hit,
                         position=position,
                     ),
                     reason(
@@ -202,7 +205,7 @@ def hit_blocks_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
                         prefixes=prefixes,
                     ),
                     engine=engines.after.name,
-                    request=choice.request,
+                    request=chosen.request,
                     group=index,
                     block=block,
                 )
@@ -215,12 +218,12 @@ def _given(step: Step, engine: Engine, name: str) -> tuple[set[int], set[int], b
     event = step.event
     if not isinstance(event, Schedule) or event.engine != engine.name:
         return given, lost, restarted
-    for choice in event.chose or ():
-        if name in (choice.request, getattr(choice, "needy", "")):
-            lost |= set(blocks_of(choice, "freed"))
-        if choice.request == name:
-            restarted |= isinstance(choice, Preempt | FinishLoad)
-            given |= {*blocks_of(choice, "hit"), *blocks_of(choice, "taken")}
+    for chosen in event.chose or ():
+        if name in (chosen.request, getattr(chosen, "needy", "")):
+            lost |= set(blocks_of(chosen, "freed"))
+        if chosen.request == name:
+            restarted |= isinstance(chosen, Preempt | FinishLoad)
+            given |= {*blocks_of(chosen, "hit"), *blocks_of(chosen, "taken")}
     return given, lost, restarted
 
 
@@ -308,33 +311,44 @@ def table_keeps_its_blocks(step: Step, cluster: Cluster) -> Iterator[Judged]:
                     )
 
 
-def _given_up(step: Step, engines: Engines) -> set[int]:
-    """The blocks whose cache entries the event may drop."""
-    event, before = step.event, engines.before
+def _taken_or_reset(event: Event, before: Engine) -> set[int]:
+    """The blocks whose cache entries an event must, or may, drop: they get other tokens, or are to
+    be forgotten."""
     if isinstance(event, Evict):
         return {event.block}
     if isinstance(event, ResetPrefixCache | ResetRunning):
         return set(range(len(before.blocks)))
-    if isinstance(event, Complete) and event.failed:
-        return {b for table in before.request(event.failed).tables for b in table}
-    blocks = set[int]()
-    for choice in event.chose or () if isinstance(event, Schedule) else ():
-        blocks |= set(blocks_of(choice, "taken"))
-        if isinstance(choice, Preempt):
-            blocks |= set(blocks_of(choice, "freed"))
-    return blocks
+    chosen = (event.chose or ()) if isinstance(event, Schedule) else ()
+    return {block for choice in chosen for block in blocks_of(choice, "taken")}
 
 
-def _replaced(step: Step, engines: Engines, key: Key, block: int) -> bool:
-    """Whether another entry replaces this entry. The target of a copy may have had the same entry
-    before."""
-    group, prefix = key
-    longer = any(
-        k[0] == group and k[1].startswith(prefix) for k in engines.after.blocks[block].keys
-    )
+def _served_elsewhere(
+    cfg: EngineConfig, step: Step, engines: Engines, key: Key, block: int
+) -> bool:
+    """Whether a hit finds the same after the step: in a block of a longer prefix, in another block
+    of this prefix, or in a copy. The target of a copy may have had the same entry before."""
+    longer = cfg.groups[key[0]].attention and _has_longer(engines.after, key, block)
     elsewhere = set(engines.after.blocks_for(key)) - set(engines.before.blocks_for(key))
     copied = {c.target for c in step.effects.copies if c[:2] == (engines.after.name, block)}
     return longer or bool(elsewhere) or bool(copied & set(engines.after.blocks_for(key)))
+
+
+def _has_longer(after: Engine, key: Key, block: int) -> bool:
+    """Whether a block is now cached under a longer prefix."""
+    return any(k[0] == key[0] and k[1].startswith(key[1]) for k in after.blocks[block].keys)
+
+
+def _why_lost(step: Step, engines: Engines, key: Key, block: int) -> Iterator[Excuse]:
+    """Why an entry may be lost although its block still has the content."""
+    event, before = step.event, engines.before
+    failed = before.find(event.failed) if isinstance(event, Complete) else None
+    if failed is not None and any(block in table for table in failed.tables):
+        yield choice("a load of its request failed, and the tokens are computed again")
+    chosen = (event.chose or ()) if isinstance(event, Schedule) else ()
+    if any(isinstance(c, Preempt) and block in blocks_of(c, "freed") for c in chosen):
+        yield choice("its request is preempted in this step, and may not have computed it")
+    if _has_longer(engines.after, key, block):
+        yield choice("its block goes on, and holds a later state")
 
 
 @check(
@@ -343,27 +357,28 @@ def _replaced(step: Step, engines: Engines, key: Key, block: int) -> bool:
     severity=Severity.LOST_PERFORMANCE,
     needs=(Need.LOST_ENTRIES,),
 )
-def entry_is_lost_with_its_block(step: Step) -> Iterator[Judged]:
+def entry_is_lost_with_its_block(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """If vLLM drops a cache entry although the block still holds the content, later prompts miss a
     possible prefix hit (vllm#44409: the hit rate fell to 0 %).
 
     The spec permits the loss of an entry when its block is allocated again, when an `Evict` event
-    names its block, at a reset, after a failed load, when the tokens of the block are not computed
-    after all, and when another entry replaces it: a longer prefix in the same block, or a copy of
-    the block.
+    names its block, at a reset, and when another entry replaces it: a longer prefix in the same
+    attention block, or a copy of the block. It excuses the loss after a failed load, in a
+    preemption, and of a state whose block goes on.
     """
     for engines in alive(step):
         before, after = engines
         if before.cached == after.cached:
             continue
+        cfg = cluster.engine(after.name)
         left = {(key, block) for key, blocks in after.cached for block in blocks}
-        given_up, right = _given_up(step, engines), 0
+        given_up, right = _taken_or_reset(step.event, before), 0
         for key, blocks in before.cached:
             for block in blocks:
                 if (
                     (key, block) in left
                     or block in given_up
-                    or _replaced(step, engines, key, block)
+                    or _served_elsewhere(cfg, step, engines, key, block)
                 ):
                     right += 1
                     continue
@@ -377,8 +392,52 @@ def entry_is_lost_with_its_block(step: Step) -> Iterator[Judged]:
                         event=type(step.event).__name__,
                     ),
                     reason("entry_is_lost", "the cache has lost this entry"),
+                    excuses=_why_lost(step, engines, key, block),
                     engine=after.name,
                     group=key[0],
                     block=block,
                 )
         yield holds(right)
+
+
+@check(
+    "a step takes from the requests that it computes each block that a window has passed",
+    part="coordinator",
+    severity=Severity.LEAK,
+    needs=(Need.LEFT_BEHIND, Need.COMPUTED),
+)
+def passed_blocks_are_freed(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """A window reads a fixed number of tokens. Blocks of earlier tokens serve no step, and keep
+    other requests waiting (compare vllm#39734). `no_more_is_held_than_is_read` permits a request as
+    many blocks as its longest step needs; here each block that is passed counts, from the next step
+    of the request on. Tokens of steps in flight are not passed: their output may take them back.
+    """
+    engines = scheduled(step)
+    if engines is None or not isinstance(step.event, Schedule):
+        return
+    groups = cluster.engine(engines.after.name).groups
+    for chosen in step.event.chose or ():
+        before, after = (engine.find(chosen.request) for engine in engines)
+        # Cannot be judged: a request that is admitted in this step, or that loses all its blocks.
+        if not isinstance(chosen, Compute) or not before or not after or before.status != RUNNING:
+            continue
+        in_flight = sum(f.tokens for f in engines.before.flights(before.id) if f.fate == COUNTS)
+        for index, (group, table) in enumerate(zip(groups, after.tables, strict=False)):
+            if group.kind != "window":
+                continue
+            first = first_token_read(group, before.computed - in_flight)
+            kept = [block for block in table[: first // group.block_size] if block != NULL]
+            if not kept:
+                yield holds()
+            else:
+                yield because(
+                    reason(
+                        "reads_from",
+                        "{request} on {engine} reads no token before {first} in group {group}",
+                        first=first,
+                    ),
+                    reason("keeps_blocks", "it keeps blocks {kept} of these tokens", kept=kept),
+                    engine=engines.after.name,
+                    request=before.id,
+                    group=index,
+                )

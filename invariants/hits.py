@@ -113,6 +113,10 @@ def missing(
                 yield index, prefixes[-1]
 
 
+NO_ROOM_FOR_COPY = "the copy of the block inside which the hit ends has no room"
+"""An excuse for a shorter hit."""
+
+
 def has_room(engine: EngineConfig, hit: int, tokens: int) -> bool:
     """Whether an engine without other requests can serve a request of `tokens` tokens with this
     hit; one block is the null block.
@@ -172,20 +176,26 @@ def hit_holds_in_every_group(step: Step, cluster: Cluster) -> Iterator[Judged]:
             )
 
 
-def longest_cached(cluster: Cluster, admission: Admission) -> int:
-    """The longest hit that every group can serve, found by trying all lengths. A hit that ends
-    inside a block needs a copy of that block, so an engine of this size must have room for the
-    copy; and a block that ends with the last token can serve it only under a shorter key, although
-    P knows the token that it dropped."""
-    cfg = cluster.engine(admission.engine)
+def _cached_hits(cfg: EngineConfig, admission: Admission) -> Iterator[int]:
+    """The lengths of all hits that every group can serve, the longest first. A block that ends with
+    the last token can serve a hit inside it only under a shorter key, although P knows the token
+    that it dropped."""
     tokens = admission.tokens + ("" if cfg.partial_block_hits else admission.dropped)
     keys = {key for key, blocks in admission.cached if blocks}
     for hit in range(len(admission.tokens) - 1, 0, -1):
-        if not may_end_at(cfg, hit, admission.external > 0) or any(missing(cfg, keys, tokens, hit)):
-            continue
-        if not cfg.partial_block_hits or has_room(cfg, hit, len(tokens)):
-            return hit
-    return 0
+        if may_end_at(cfg, hit, admission.external > 0) and not any(
+            missing(cfg, keys, tokens, hit)
+        ):
+            yield hit
+
+
+def longest_cached(cluster: Cluster, admission: Admission) -> int:
+    """The longest hit that every group can serve, found by trying all lengths. A hit that ends
+    inside a block needs a copy of that block, so an engine of this size must have room for the
+    copy."""
+    cfg, known = cluster.engine(admission.engine), len(admission.tokens)
+    hits = _cached_hits(cfg, admission)
+    return next((n for n in hits if not cfg.partial_block_hits or has_room(cfg, n, known)), 0)
 
 
 @check(
@@ -199,12 +209,15 @@ def hit_is_the_longest(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """With three or more groups, one group answered 0 once, and the search for a common hit ended
     at 0 tokens (vllm#51771). All answers stay correct; only the hit rate falls."""
     for admission in step.effects.admissions:
-        if not cluster.engine(admission.engine).prefix_caching:
+        cfg = cluster.engine(admission.engine)
+        # Cannot be judged: without a cache there are no hits.
+        if not cfg.prefix_caching:
             continue
-        best = longest_cached(cluster, admission)
+        best = next(_cached_hits(cfg, admission), 0)
         if admission.hit >= best > 0:
             yield holds()
         elif admission.hit < best:
+            roomy = longest_cached(cluster, admission) if cfg.partial_block_hits else best
             yield because(
                 reason(
                     "groups_have",
@@ -212,6 +225,7 @@ def hit_is_the_longest(step: Step, cluster: Cluster) -> Iterator[Judged]:
                     best=best,
                 ),
                 reason("hits", "the request hits {hit} tokens", hit=admission.hit),
+                excuses=(choice(NO_ROOM_FOR_COPY),) if admission.hit >= roomy else (),
                 engine=admission.engine,
                 request=admission.request,
             )
@@ -305,7 +319,7 @@ def _why_fewer(cluster: Cluster, step: Step, admission: Admission, could: int) -
             "inside a block, a session keeps only the state at which its first part would resume"
         )
     if cfg.partial_block_hits and not has_room(cfg, could, known):
-        yield choice("the copy of the block inside which the hit ends has no room")
+        yield choice(NO_ROOM_FOR_COPY)
 
 
 @check(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun, whole_blocks
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Excuse, Judged, because, choice, holds, reason
 from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -26,19 +26,14 @@ def table_fits_its_tokens(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
 
     The tokens are the computed ones, or those of a hit and a load. With a drafter, the table also
     holds the rejected drafts of each step in flight, the lookahead slots, and a state after each
-    draft. If the load of a store may fail, a request may have to recompute tokens, and keeps the
-    blocks of these tokens and of the steps in flight.
+    draft.
     """
     cfg = cluster.engine(engine.name)
     for request in engine.requests:
         held = max(request.computed, request.hit + request.external)
-        if cfg.store and cluster.failures:
-            held = max(held, len(request.tokens) + cfg.steps_in_flight - 1)
         held += cfg.drafts * cfg.steps_in_flight
         for index, table in enumerate(request.tables):
-            group = cfg.groups[index]
-            ahead, scratch = (cfg.lookahead, 0) if group.attention else (0, cfg.drafts)
-            most = blocks_begun(held + ahead, group.block_size) + scratch
+            most = _entries_for(cfg, cfg.groups[index], held)
             if len(table) <= most:
                 yield holds()
             else:
@@ -53,10 +48,28 @@ def table_fits_its_tokens(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
                     reason(
                         "table_has", "its block table has {entries} entries", entries=len(table)
                     ),
+                    excuses=_why_more(cluster, cfg, request, index),
                     engine=engine.name,
                     request=request.id,
                     group=index,
                 )
+
+
+def _entries_for(cfg: EngineConfig, group: Group, tokens: int) -> int:
+    """The entries that a table needs for tokens: with a drafter, also those of the lookahead slots,
+    and of a state after each draft."""
+    ahead, scratch = (cfg.lookahead, 0) if group.attention else (0, cfg.drafts)
+    return blocks_begun(tokens + ahead, group.block_size) + scratch
+
+
+def _why_more(
+    cluster: Cluster, cfg: EngineConfig, request: Request, index: int
+) -> Iterator[Excuse]:
+    """Why a table may have more entries than the tokens of its request need."""
+    again = len(request.tokens) + (cfg.drafts + 1) * cfg.steps_in_flight - 1
+    kept = _entries_for(cfg, cfg.groups[index], again)
+    if cfg.store and cluster.failures and len(request.tables[index]) <= kept:
+        yield choice("a load of a store may fail, and its request keeps blocks to compute it again")
 
 
 def _most_blocks(cfg: EngineConfig, group: Group) -> int:
