@@ -4,7 +4,7 @@ left to do."""
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, Reason, because, holds, reason
+from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason, release
 from kvproof.model.facts.loop import LoopWait, Played
 from kvproof.model.severity import Severity
 
@@ -33,6 +33,15 @@ def unpaused(played: Played) -> Iterator[LoopWait]:
     return (wait for wait in played.waits if not wait.paused)
 
 
+def _why_it_waits(wait: LoopWait) -> Iterator[Excuse]:
+    """The excuse of a loop that waits for a message although something is left to do."""
+    if wait.paused:
+        yield choice("a client has paused the engine")
+
+
+TOLD_TO_END = choice("the engine was told to end")
+
+
 def _received(before: int) -> Reason:
     """The fact that a client received one more token, after `before` others that follow the
     reasoning."""
@@ -51,19 +60,31 @@ def _received(before: int) -> Reason:
 )
 def accepted_request_is_answered(played: Played) -> Iterator[Judged]:
     """A request that the engine took has an end, unless its client is gone. It is a finding if
-    every pause and every transfer has ended, and the loop runs without end."""
+    every pause and every transfer has ended, and the loop runs without end. A loop that waits is
+    judged by `idle_engine_has_no_waiting_request`."""
     for one in played.requests:
         if one.gone or one.ends:
             yield holds()
-        elif played.busy:
+        else:
             yield because(
                 reason(
                     "takes",
                     "the engine took {request}; no client pauses it, and no transfer is late",
                 ),
                 reason("goes_on", "the loop goes on, and {request} has no end"),
+                excuses=() if played.busy else _why_unanswered(played),
                 request=one.name,
             )
+
+
+def _why_unanswered(played: Played) -> Iterator[Excuse]:
+    """The excuses of a loop that has ended, or waits, although a request has no end."""
+    if played.stopped:
+        yield TOLD_TO_END
+    elif played.waits and played.waits[-1].paused:
+        yield from _why_it_waits(played.waits[-1])
+    else:
+        yield release("the loop waits for a message, and a request has no end")
 
 
 @check(
@@ -115,13 +136,14 @@ def answer_has_its_tokens(played: Played) -> Iterator[Judged]:
 def call_is_answered_once(played: Played) -> Iterator[Judged]:
     """A client that pauses an engine, ends a pause or resets the cache waits for the answer. An
     engine that is told to end is an exception."""
-    for method, answers in () if played.stopped else played.calls:
+    for method, answers in played.calls:
         if answers == 1:
             yield holds()
         else:
             yield because(
                 reason("calls", "a client has called {method}", method=method),
                 reason("answers", "it received {answers} answers", answers=answers),
+                excuses=[TOLD_TO_END] if played.stopped else (),
             )
 
 
@@ -205,13 +227,14 @@ def ended_load_frees_its_prefill(played: Played) -> Iterator[Judged]:
     it that it will not. The prefill node must also be notified of a request that ends before it is
     admitted, or that the front refuses (vllm#41269). An engine that is told to end is an exception,
     because its peers see that it ends."""
-    for wait in () if played.stopped else unpaused(played):
+    for wait in played.waits:
         yield holds(not wait.unfreed)
         for name in wait.unfreed:
             yield because(
                 reason("ended", "{request} has ended on this engine, or was refused"),
                 idle(wait),
                 reason("keeps", "its prefill node was not notified, and keeps its blocks"),
+                excuses=[*_why_it_waits(wait), *[TOLD_TO_END] * played.stopped],
                 request=name,
             )
 
@@ -224,10 +247,15 @@ def ended_load_frees_its_prefill(played: Played) -> Iterator[Judged]:
 def idle_engine_has_no_waiting_request(played: Played) -> Iterator[Judged]:
     """An engine waits for a message when it has nothing to do. A request that is left then has to
     wait until another one happens to arrive."""
-    for wait in unpaused(played):
+    for wait in played.waits:
         yield holds(not wait.waiting)
         for name in wait.waiting:
-            yield because(idle(wait), reason("waits", "{request} has no end yet"), request=name)
+            yield because(
+                idle(wait),
+                reason("waits", "{request} has no end yet"),
+                excuses=_why_it_waits(wait),
+                request=name,
+            )
 
 
 @check(
@@ -261,12 +289,13 @@ def idle_engine_has_every_output(played: Played) -> Iterator[Judged]:
 def idle_engine_awaits_no_transfer(played: Played) -> Iterator[Judged]:
     """Workers report the end of a transfer in a step. An engine that waits for a message while a
     transfer goes on never learns of its end, and the blocks stay allocated (vllm#43433)."""
-    for wait in unpaused(played):
+    for wait in played.waits:
         yield holds(not wait.transfers)
         for name in wait.transfers:
             yield because(
                 idle(wait),
                 reason("transfers", "the workers have not reported the transfer of {request}"),
+                excuses=_why_it_waits(wait),
                 request=name,
             )
 
@@ -279,12 +308,13 @@ def idle_engine_awaits_no_transfer(played: Played) -> Iterator[Judged]:
 def workers_forget_ended_requests(played: Played) -> Iterator[Judged]:
     """Workers keep the state of a request until a step says that it has ended. An engine without
     requests has to make one more step for this."""
-    for wait in unpaused(played):
+    for wait in played.waits:
         yield holds(not wait.ended)
         for name in wait.ended:
             yield because(
                 idle(wait),
                 reason("keeps", "the workers have the state of {request}, which has ended"),
+                excuses=_why_it_waits(wait),
                 request=name,
             )
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from kvproof.invariants.blocks import uncached_blocks_are_reused_at_once
 from kvproof.invariants.check import broken
+from kvproof.invariants.loop import call_is_answered_once, idle_engine_has_no_waiting_request
 from kvproof.invariants.parties import blocks_filled
 from kvproof.invariants.registry import GUARDS, INVARIANTS
 from kvproof.invariants.statistics import prompt_statistics_add_up, statistics_count_once
@@ -27,7 +28,9 @@ from kvproof.model.events import (
     Submit,
 )
 from kvproof.model.facts.connectors import CacheStatistics, PromptReported
+from kvproof.model.facts.loop import LoopWait, Played
 from kvproof.model.phases import Phase
+from kvproof.model.plans.loop import LoopPlan
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import (
     COUNTS,
@@ -589,3 +592,19 @@ def test_a_request_whose_load_failed_may_end_before_its_last_token(
     step = Step(State((runs,)), Complete("E", failed=failed), Effects(), State((with_requests(),)))
     (found,) = GUARDS["request_ends_with_its_last_token"].of_step(ALONE, step)
     assert [excuse.kind for excuse in found.excuses] == kinds
+
+
+@pytest.mark.parametrize(("paused", "kinds"), [(True, ["choice"]), (False, [])])
+def test_a_request_waits_in_an_idle_loop_only_while_a_client_pauses_it(
+    paused: bool, kinds: list[str]
+) -> None:
+    played = Played(LoopPlan(()), waits=(LoopWait(1, paused, waiting=("r0",)),))
+    found = [each for each in idle_engine_has_no_waiting_request.function(played) if each.reasons]
+    assert [[excuse.kind for excuse in each.excuses] for each in found] == [kinds]
+
+
+def test_a_call_may_have_no_answer_if_the_engine_was_told_to_end() -> None:
+    for stopped, kinds in (True, ["choice"]), (False, []):
+        played = Played(LoopPlan(()), calls=(("reset_prefix_cache", 0),), stopped=stopped)
+        (found,) = call_is_answered_once.function(played)
+        assert [excuse.kind for excuse in found.excuses] == kinds
