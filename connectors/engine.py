@@ -39,6 +39,7 @@ from kvproof.model.facts.connectors import (
     Promised,
     Remembered,
     RequestsEnded,
+    ResetAnswered,
     ResetRaised,
     SendEnded,
     SlotRead,
@@ -231,15 +232,19 @@ class DrivenEngine:
         """Reset the caches. An exception of the connector's reset goes to the caller, and the
         engine continues. A refusal in words, by vLLM or the connector, says nothing about the
         check."""
+        idle = not (self.has_work or self.queue)
+        before = connector, idle, len(self.scheduler.requests), self._taken()
         try:
-            self.scheduler.reset_prefix_cache(
+            done = self.scheduler.reset_prefix_cache(
                 reset_running_requests=running, reset_connector=connector
             )
+            self.facts.append(ResetAnswered(done is True, *before))
         except Exception as error:
             self.forgets = False
             # The scheduler itself refuses to reset while a transfer has blocks.
             of_scheduler = place(error).name == "reset_prefix_cache"
             if isinstance(error, RuntimeError) and of_scheduler:
+                self.facts.append(ResetAnswered(False, *before))
                 return
             if blame.is_ours(error) or not connector:
                 raise
@@ -340,10 +345,13 @@ class DrivenEngine:
             self.returned.clear()
         self.facts.extend(self.worker.encoder.owed())
         self.facts.extend(each for tier in self.tiers for each in tier.owed())
-        pool = self.scheduler.kv_cache_manager.block_pool
-        missing = self.cfg.num_blocks - 1 - pool.get_num_free_blocks()
-        self.facts.append(Owed(missing, tuple(self.scheduler.requests), steps))
+        self.facts.append(Owed(self._taken(), tuple(self.scheduler.requests), steps))
         self._note_ended()
+
+    def _taken(self) -> int:
+        """The number of blocks that are not free, without the null block."""
+        free: int = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        return self.cfg.num_blocks - 1 - free
 
     def take_facts(self) -> list[Fact]:
         """The facts since the last call."""

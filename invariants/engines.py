@@ -15,7 +15,7 @@ from kvproof.model.because import (
     release,
 )
 from kvproof.model.events import Event, ResetPrefixCache, ResetRunning
-from kvproof.model.facts.connectors import Died
+from kvproof.model.facts.connectors import Died, ResetAnswered
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
 from kvproof.model.needs import Need
@@ -199,10 +199,42 @@ def reset_is_whole(step: Step) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
     ideal=True,
 )
-def reset_is_answered(step: Step) -> Iterator[Judged]:
+def reset_is_answered(seen: Step | ResetAnswered) -> Iterator[Judged]:
     """Who changes the weights of a model and does not look at the answer of the reset serves KV of
     the old weights. vLLM refuses a reset while any block is in use. So a block that is given back
     too late, or never, also keeps the cache from being reset."""
+    return _reset_of_step(seen) if isinstance(seen, Step) else _answer_to_reset(seen)
+
+
+def _answer_to_reset(fact: ResetAnswered) -> Iterator[Judged]:
+    if fact.done:
+        yield holds()
+        return
+    yield because(
+        reason("asked_by_user", "the engine is asked to reset its cache"),
+        reason(
+            "refuses",
+            "it refuses; it has {requests} requests, and {taken} of its blocks are in use",
+            requests=fact.requests,
+            taken=fact.taken,
+        ),
+        excuses=[_why_refused(fact)],
+    )
+
+
+def _why_refused(fact: ResetAnswered) -> Excuse:
+    if fact.requests:
+        return choice("the engine has requests")
+    if not fact.idle:
+        return choice("the engine has no request, and still has something to do")
+    if fact.taken:
+        return release("the engine says that it is idle, and some of its blocks are in use")
+    if fact.connector:
+        return release("the engine is idle, and its connector does not reset its cache")
+    return release("nothing has a block, and the reset is refused")
+
+
+def _reset_of_step(step: Step) -> Iterator[Judged]:
     event = step.event
     if not isinstance(event, ResetPrefixCache):
         return

@@ -27,7 +27,7 @@ from kvproof.model.events import (
     Schedule,
     Submit,
 )
-from kvproof.model.facts.connectors import CacheStatistics, PromptReported
+from kvproof.model.facts.connectors import CacheStatistics, PromptReported, ResetAnswered
 from kvproof.model.facts.loop import LoopWait, Played
 from kvproof.model.phases import Phase
 from kvproof.model.plans.loop import LoopPlan
@@ -608,3 +608,19 @@ def test_a_call_may_have_no_answer_if_the_engine_was_told_to_end() -> None:
         played = Played(LoopPlan(()), calls=(("reset_prefix_cache", 0),), stopped=stopped)
         (found,) = call_is_answered_once.function(played)
         assert [excuse.kind for excuse in found.excuses] == kinds
+
+
+@pytest.mark.parametrize(
+    ("fact", "kind"),
+    [
+        (ResetAnswered(False, False, False, 1, 3), "choice"),
+        (ResetAnswered(False, False, False, 0, 3), "choice"),
+        (ResetAnswered(False, False, True, 0, 3), "release"),
+        (ResetAnswered(False, True, True, 0, 0), "release"),
+    ],
+)
+def test_an_idle_engine_refuses_a_reset_for_no_good_reason(fact: ResetAnswered, kind: str) -> None:
+    (found,) = INVARIANTS["reset_is_answered"].function(fact)
+    assert [excuse.kind for excuse in found.excuses] == [kind]
+    (answered,) = INVARIANTS["reset_is_answered"].function(fact._replace(done=True))
+    assert not answered.reasons

@@ -185,6 +185,18 @@ class ResetRaised(NamedTuple):
     death: Death
 
 
+class ResetAnswered(NamedTuple):
+    """The engine was asked to reset its prefix cache, and with `connector` that of the connector
+    too, and answered whether it has `done` so. Before, it had so many `requests`, and `taken` of
+    its blocks were not free; `idle` says that it had nothing to do by its own account."""
+
+    done: bool
+    connector: bool
+    idle: bool
+    requests: int
+    taken: int
+
+
 class Waits(NamedTuple):
     """A request did not end, although no more requests arrive. The engine took `steps` steps
     without any change or, if `endless`, with changes that never lead to an end. To continue, the
@@ -397,6 +409,7 @@ Fact: TypeAlias = (
     | CopiedAgain
     | Died
     | ResetRaised
+    | ResetAnswered
     | Waits
     | Unfreed
     | RequestsEnded
@@ -455,6 +468,7 @@ COUNTED: dict[type, str] = {
     CacheStatistics: "statistics",
     PromptReported: "reported prompts",
     StateSaved: "saved hidden states",
+    ResetAnswered: "answers to resets",
     Waits: "requests that did not end",
     Unfreed: "requests that did not end",
     RequestsEnded: "idle engines",
