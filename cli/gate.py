@@ -54,7 +54,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"wall time of the search, in seconds (default: {BUDGET_S})",
     )
-    options.add_fail_on(parser, FAIL_ON)
+    options.add_fail_on(parser, FAIL_ON, costs=True)
+    parser.add_argument(
+        "--strict", action="store_true", help="exit with 3 where no run shows an effect of head"
+    )
     options.add_traces(parser)
     gate_files.add_options(parser)
 
@@ -62,6 +65,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare, and print what head introduces."""
     begin = time.monotonic()
+    args.fail_on_costs = args.fail_on == options.COSTS
+    if args.fail_on_costs:
+        args.fail_on = max(Severity)
     with Ticking(args.budget, begin) as line:
         line.show("reading base and head ...")
         base, head = trees.chosen(args)

@@ -122,12 +122,24 @@ def severity(text: str) -> Severity:
     raise unknown("severity", text, (one.option for one in Severity))
 
 
-def add_fail_on(parser: argparse.ArgumentParser, default: Severity = FAIL_ON) -> None:
-    """Add the option for the lowest severity that fails the run."""
-    names = ", ".join(one.option for one in Severity)
+COSTS = "costs"
+"""What `--fail-on` of the gate takes beside the severities."""
+
+
+def severity_or_costs(text: str) -> Severity | str:
+    """A severity, or `COSTS`, from the command line."""
+    return COSTS if text == COSTS else severity(text)
+
+
+def add_fail_on(
+    parser: argparse.ArgumentParser, default: Severity = FAIL_ON, *, costs: bool = False
+) -> None:
+    """Add the option for the lowest severity that fails the run; with `costs`, it may be
+    `COSTS`."""
+    names = ", ".join((*(one.option for one in Severity), *[COSTS] * costs))
     parser.add_argument(
         "--fail-on",
-        type=severity,
+        type=severity_or_costs if costs else severity,
         default=default,
         metavar="SEVERITY",
         help=f"exit with 1 for a violation of at least this severity, one of {names} (default "

@@ -118,16 +118,24 @@ class Check:
 
 @dataclass
 class Tally:
-    """How often each check has judged something, and how often a break of it was excused."""
+    """How often each check has judged something, and how often a break of it was excused. `kept`
+    has the excused breaks themselves, until somebody takes them."""
 
     judged: Counter[str] = field(default_factory=Counter)
     excused: Counter[str] = field(default_factory=Counter)
+    kept: list[Finding] = field(default_factory=list)
 
     def add(self, check: Check, judged: Judged) -> None:
         """Count one answer of a check."""
         self.judged[check.id] += judged.times
         if judged.excuses:
             self.excused[check.id] += 1
+            self.kept.append(Finding(check.id, judged.reasons, judged.about, judged.excuses))
+
+    def take_kept(self) -> list[Finding]:
+        """The excused breaks since the last time."""
+        kept, self.kept = self.kept, []
+        return kept
 
 
 def findings(

@@ -131,6 +131,9 @@ class LiveMachine:
         run."""
         return list(findings)
 
+    def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
+        """Do nothing: one vLLM alone says nothing of what is excused."""
+
     def _record_death(self, event: Event, error: Exception) -> None:
         blame.spare(error)
         transfer = getattr(event, "request", "")

@@ -46,6 +46,9 @@ class Machine(Protocol):
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:
         """The findings after a step that end the run, because no known finding explains them."""
 
+    def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
+        """Hear of the breaks after a step that have an excuse. They never end the run."""
+
     def close(self) -> None:
         """Free what the machine holds; the run is over."""
 
@@ -81,6 +84,9 @@ class ModelMachine:
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:  # noqa: ARG002
         """All findings: the model has no known findings, so each finding ends the run."""
         return list(findings)
+
+    def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
+        """Do nothing: one machine alone says nothing of what is excused."""
 
     def close(self) -> None:
         """Do nothing: the model holds nothing."""

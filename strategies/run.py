@@ -88,7 +88,10 @@ class Run:
         self.steps.append(step)
         self.stimuli = self.machine.stimuli()
         checks = (*self.invariants, *self.conformance)
-        self.fail(*broken(self.machine.cluster, step, checks, self.tally))
+        found = list(broken(self.machine.cluster, step, checks, self.tally))
+        if excused := self.tally.take_kept():
+            self.machine.note_excused(step, excused)
+        self.fail(*found)
 
     def fail(self, *findings: Finding) -> None:
         """Raise Violated for the most severe of these findings at this point of the run, leaving

@@ -48,6 +48,7 @@ class FakeSide:
         reach: bool = False,
         place: int | None = None,
         judge: bool = True,
+        **_more: bool,
     ) -> list[Result]:
         if not judge:  # a look
             return [self.does(each) for each in runs]

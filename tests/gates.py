@@ -4,7 +4,7 @@ from typing import Any
 
 from kvproof.reports.output.gate import (
     Gate,
-    GateChange,
+    GateCost,
     GateFinding,
     GateFunction,
     GateLost,
@@ -171,9 +171,28 @@ FUNCTIONS = (
         why="it is in no part of the accounting, and uses none of it by name",
     ),
 )
-CHANGES = (
-    GateChange(what="cached tokens", workloads=120, before=12_340, after=11_210),
-    GateChange(what="steps", workloads=120, before=8_100, after=8_104),
+EXCUSED = finding(
+    kind="costs",
+    invariant="room_is_used",
+    says="a step schedules each request that it has room for",
+    severity="lost performance",
+    signature="room_is_used after Schedule, excused: another request was preempted",
+    sentence="r1 on E is waiting, and 4 blocks are free, yet the step does not schedule it",
+    fails=False,
+    trace=None,
+    reproducer=None,
+    excuses=("another request was preempted",),
+)
+COSTS = (
+    GateCost(
+        what="tokens hit",
+        worse=24,
+        runs=500,
+        base=12_340,
+        head=11_210,
+        workload="episodes of full, run 2",
+        parts="event 12 of 31, Schedule(E)",
+    ),
 )
 NOT_RUN = tuple(f"workload random:{number}: the budget ended" for number in range(9))
 
@@ -189,7 +208,8 @@ QUIET: dict[str, Any] = {
     "reached": ("Scheduler._preempt_request", "BlockPool.touch", "BlockPool.get"),
     "ran": GateRan(traces=64, sampled=200, steps=12_345, unseen=0.0424, unseen_max=0.05),
     "findings": (),
-    "allowed": (),
+    "costs": (),
+    "differs": (),
     "lost": (),
     "not_run": (),
 }
@@ -216,7 +236,7 @@ ALL: dict[str, Gate] = {
         exit_code=1,
         verdict="VIOLATED",
         findings=(INTRODUCED, *STILL),
-        allowed=CHANGES,
+        costs=COSTS,
         not_run=NOT_RUN,
     ),
     "several": gate(
@@ -225,6 +245,11 @@ ALL: dict[str, Gate] = {
         findings=(COUNTER, LEAK, MENDED, INTRODUCED),
     ),
     "tolerated": gate(verdict="VIOLATED", findings=(COUNTER,)),
+    "costs": gate(verdict="COSTS", costs=COSTS, findings=(EXCUSED,)),
+    "no effect": gate(
+        verdict="NO EFFECT",
+        ran=GateRan(traces=64, sampled=200, steps=12_345, compared=412),
+    ),
     "mended": gate(findings=(MENDED, *STILL)),
     "nothing": gate(),
     "unchanged": gate(

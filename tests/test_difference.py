@@ -5,13 +5,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
 from kvproof.gate.difference.compare import (
-    QUANTITIES,
     Results,
     only_on,
-    quantities,
     same,
     the_same,
 )
@@ -89,17 +86,6 @@ def test_a_consequence_comes_after_a_break_that_nothing_precedes() -> None:
     these = Results({"a": result("a", later), "b": result("b", first)})
     [candidate] = only_on(these, Results({"a": result("a"), "b": result("b")}), ["a", "b"])
     assert candidate.found is first
-
-
-def test_quantities_are_those_of_runs_that_both_sides_took_whole() -> None:
-    base = Results({n: result(n, steps=5, hit_tokens=4, blocks_held=3) for n in "abc"})
-    head = Results({n: result(n, steps=6, hit_tokens=1, blocks_held=3) for n in "ab"})
-    head["c"] = replace(base["c"], whole=False, steps=99)
-    found = quantities(base, head, ["a", "b", "c", "not driven"])
-    assert found.workloads == 2
-    assert dict(found.before) == {"cached tokens": 8, "steps": 10, "blocks held": 6}
-    assert dict(found.after) == {"cached tokens": 2, "steps": 12, "blocks held": 6}
-    assert {*QUANTITIES} == {*found.before}
 
 
 def test_what_could_not_be_driven_on_one_side_differs_in_nothing() -> None:

@@ -16,7 +16,7 @@ from kvproof.connectors.judging import CONTRACT
 from kvproof.gate.difference.compare import Candidate
 from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recorded, Seen
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Episodes, Play, Plays, Workload, follow
+from kvproof.gate.difference.workload import Episodes, Follow, Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
 from kvproof.gate.search import judge, outcome, scouts, search, workloads
 from kvproof.gate.search.comparison import Comparison
@@ -32,7 +32,7 @@ from kvproof.model import interruption
 from kvproof.model.severity import Severity
 from kvproof.reports.output.gate import Gate
 from tests.fake_sides import CRASH, LEAK, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
-from tests.two_machines import FULL, broken, result, unkept
+from tests.two_machines import FULL, broken, result, taken, unkept
 
 POOL, WHY = "the scheduler and the block pool", "lies in v1/core/*"
 CHANGED = ChangedFunction(
@@ -84,12 +84,21 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         traces: Any = (),
         changed: ChangedFunction = CHANGED,
         plans: int = search.PLANS_FIRST,
+        strict: bool = False,
+        fail_on_costs: bool = False,
     ) -> Gate:
         clock.plans = plans
         if traces:
             monkeypatch.setattr(workloads, "of_findings", lambda: traces)
         grave = next(each for each in Severity if each.option == fail_on)
-        args = argparse.Namespace(seed=0, budget=budget, fail_on=grave, traces=tmp_path)
+        args = argparse.Namespace(
+            seed=0,
+            budget=budget,
+            fail_on=grave,
+            traces=tmp_path,
+            strict=strict,
+            fail_on_costs=fail_on_costs,
+        )
         changes = Changes((changed,), ())
         with interruption.handled(), compared(base, head) as both:
             clock.now = time.monotonic()
@@ -228,15 +237,24 @@ def test_nothing_that_differs_is_sampled(judged: Any) -> None:
     assert (gate.ran.traces, gate.ran.sampled) == (2, 4)
 
 
-def test_quantities_of_traces_that_differ_are_allowed(judged: Any) -> None:
-    gate = judged(
-        shows(hit_tokens=8, reached=(SOME,)), shows(hit_tokens=6, steps=3, reached=(SOME,))
-    )
-    assert [(c.what, c.workloads, c.before, c.after) for c in gate.allowed] == [
-        ("cached tokens", 2, 16, 12),
-        ("steps", 2, 0, 6),
-    ]
-    assert (gate.verdict, gate.exit_code) == ("SAMPLED", 0)
+def test_quantities_that_differ_both_ways_are_in_the_output_alone(judged: Any) -> None:
+    def head(workload: Workload) -> Result:
+        sign = 1 if isinstance(workload, Follow) else -1
+        return replace(nothing(workload), records=(taken(sign, steps=3 + sign),))
+
+    gate = judged(shows(records=(taken(steps=3),), reached=(SOME,)), head)
+    [differs] = gate.differs
+    assert (differs.what, differs.worse) == ("steps", 2)
+    assert differs.better == differs.runs - 2 > 0
+    assert (gate.verdict, gate.exit_code, gate.costs) == ("SAMPLED", 0, ())
+
+
+def test_equal_runs_that_execute_the_whole_change_show_no_effect(judged: Any) -> None:
+    equal = shows(records=(taken(),), reached=(SOME,))
+    gate = judged(equal, equal)
+    assert (gate.verdict, gate.exit_code) == ("NO EFFECT", 0)
+    assert (gate.ran.compared, gate.ran.differing) == (6, 0)
+    assert judged(equal, equal, strict=True).exit_code == 3
 
 
 MISSING = MissingFeature("push", "NixlScheduler.x", "")

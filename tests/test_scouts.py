@@ -19,9 +19,9 @@ from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import SCOUTS
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.presets import CLUSTERS
-from tests.fake_sides import CRASH, OTHER, RUN, SOME, compared, nothing
+from tests.fake_sides import CRASH, OTHER, RUN, SOME, compared, nothing, shows
 from tests.test_search import changing, searching
-from tests.two_machines import driven, result
+from tests.two_machines import driven, result, taken
 
 RARE = "x"
 """A changed statement that one cluster executes."""
@@ -115,11 +115,11 @@ def acting(workload: Workload) -> Result:
     of_it = isinstance(workload, Episodes) and workload.cluster.name == WHERE
     breaks = (CRASH,) if workload.name == SHOWN_LAST else ()
     near = {SOME: Near(1000, {"a": 1000})}
-    return replace(nothing(workload), near=near, digest=int(of_it), breaks=breaks)
+    return replace(nothing(workload), near=near, records=(taken(int(of_it)),), breaks=breaks)
 
 
 def test_the_search_does_not_end_before_the_clusters_in_which_they_differ_were_driven() -> None:
-    with compared(nothing, acting) as found:
+    with compared(shows(records=(taken(),), reached=(SOME,)), acting) as found:
         searching(found, fails=lambda: SHOWN_LAST in found.names).run()
     like = [name for name in found.names if name.startswith("episodes like")]
     assert like[:3] == [f"episodes like episodes of {WHERE}, part {n}" for n in (1, 2, 3)]
@@ -133,23 +133,24 @@ def test_machines_that_make_other_choices_are_unlike_and_equal_ones_are_alike() 
     assert not unlike(one, replace(other, reason="This vLLM has no x"))
 
 
+BOTH = ("full", "full+mamba")
 PLANS = Plays("plans", "offloading", kinds="")
 
 
 def test_cache_groups_in_which_a_connector_acts_have_further_plans_and_only_these() -> None:
     def one(each: Workload) -> Result:
-        return replace(nothing(each), digests={"full": 1, "full+mamba": 2})
+        return replace(nothing(each), records=(taken(1), taken(2)), kinds=BOTH)
 
     def other(each: Workload) -> Result:
-        return replace(nothing(each), digests={"full": 1, "full+mamba": 3})
+        return replace(nothing(each), records=(taken(1), taken(3)), kinds=BOTH)
 
     with compared(one, other) as found:
         found.drive([PLANS])
         made = DifferingPlans(found)
-        taken = made.take(PLAN_PARTS_IN_ALL)
-        found.drive(taken)  # they differ, too, in the same cache groups
-        assert [each.kinds for each in taken] == ["full+mamba"] * PLAN_PARTS
-        assert len({each.seed for each in taken}) == PLAN_PARTS
+        further = made.take(PLAN_PARTS_IN_ALL)
+        found.drive(further)  # they differ, too, in the same cache groups
+        assert [each.kinds for each in further] == ["full+mamba"] * PLAN_PARTS
+        assert len({each.seed for each in further}) == PLAN_PARTS
         assert not made.due
 
 

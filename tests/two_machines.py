@@ -6,12 +6,14 @@ from threading import Lock
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from kvproof.connectors.judging import CONTRACT
 from kvproof.connectors.plan import ConnectorPlan, RunSteps
-from kvproof.gate.difference.judged import Break, followed, sampled
+from kvproof.gate.difference.judged import Break, followed, sampled, taken_again
+from kvproof.gate.difference.record import Need, Needed, Record
 from kvproof.gate.difference.result import Result, result_of
-from kvproof.gate.difference.workload import Episodes, Follow, Play, Workload
+from kvproof.gate.difference.workload import Again, Episodes, Follow, Play, Workload
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import Complete, Event, Submit
 from kvproof.model.faults.fault import planted
@@ -32,11 +34,14 @@ def driven(workload: Workload, faults: Iterable[str] = ()) -> Result:
     with ALONE, planted(*map(fault_named, faults)):
         if isinstance(workload, Follow):
             found = followed(workload.cluster, ModelMachine, workload.events, CHECKS.values())
+        elif isinstance(workload, Again):
+            found = taken_again(workload.runs, ModelMachine, CHECKS.values())
         else:
             assert isinstance(workload, Episodes)
             scope = workload.seed, workload.episodes, workload.steps
             found = sampled(workload.cluster, ModelMachine, *scope, CHECKS.values())
-    return result_of(workload.name, found)
+    drawn = found.taken if isinstance(workload, Episodes) else ()
+    return replace(result_of(workload.name, found), taken=tuple(drawn))
 
 
 def broken(
@@ -75,3 +80,9 @@ def unkept(rule: str, actions: int = 3, *, at: int = 3, connector: str = "exampl
 def result(name: str, *breaks: Break, **more: Any) -> Result:
     """The result of a workload with these breaks."""
     return Result(name, breaks=breaks, whole=True, **more)
+
+
+def taken(mark: int = 0, needed: tuple[Need, ...] = (), **counts: int) -> Record:
+    """The record of a run of one event that came to its end."""
+    named = {name.replace("_", " "): number for name, number in counts.items()}
+    return Record((mark,), named, tuple(Needed(each, 1) for each in needed), whole=True)

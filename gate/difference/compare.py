@@ -1,10 +1,11 @@
 """Two machines compared by what they break on the same workloads."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kvproof.gate.difference.judged import Break, Key
-from kvproof.gate.difference.result import Result, severity
+from kvproof.gate.difference.record import Need
+from kvproof.gate.difference.result import Result, pairs, severity
 from kvproof.model.severity import Severity
 
 
@@ -74,8 +75,22 @@ def the_same(key: Key, result: Result) -> bool:
 def same(key: Key, result: Result) -> Break | None:
     """The break of a result with this key, or else one of the same check for the same reason after
     another event."""
-    like = (each for each in result.breaks if alike(each.key, key))
-    return result.keys.get(key) or next(like, None)
+    shown = (*result.breaks, *result.excused)
+    exact = (each for each in shown if each.key == key)
+    like = (each for each in shown if alike(each.key, key))
+    return next(exact, None) or next(like, None)
+
+
+def on_head_alone(key: Key, base: Result, head: Result) -> Break | None:
+    """The break of head with this key in a run that base takes without it. What has excuses is on
+    head alone where it needs one that base does not need. Both results are of one run."""
+    shown = same(key, head)
+    if shown is None or base.reason:
+        return None
+    if not key.excuses:
+        return None if the_same(key, base) else shown
+    need = Need.of(shown.finding)
+    return shown if any(need in pair.new_needs for pair in pairs(base, head)) else None
 
 
 def graver(found: Break, base: Result, head: Result) -> Break | None:
@@ -128,40 +143,5 @@ def alike(one: Key, other: Key) -> bool:
     return _but_for_event(one) == _but_for_event(other)
 
 
-def _but_for_event(key: Key) -> tuple[str, ...]:
-    return key.signature.check, key.signature.feature, key.by, key.death, key.statement
-
-
-class Quantities(NamedTuple):
-    """What two machines may do differently, summed over the workloads that both took whole."""
-
-    workloads: int
-    before: Mapping[str, int]
-    after: Mapping[str, int]
-
-
-QUANTITIES = {"cached tokens": "hit_tokens", "steps": "steps", "blocks held": "blocks_held"}
-
-
-def quantities(base: Results, head: Results, names: Sequence[str]) -> Quantities:
-    """The quantities of the workloads with fixed stimuli that both took whole, and in which neither
-    breaks what the other does not: what differs by a defect is not allowed."""
-    both = [
-        name
-        for name in names
-        if _whole(base, name)
-        and _whole(head, name)
-        and base[name].keys.keys() == head[name].keys.keys()
-    ]
-
-    def summed(results: Results) -> dict[str, int]:
-        return {
-            what: sum(getattr(results[name], field) for name in both)
-            for what, field in QUANTITIES.items()
-        }
-
-    return Quantities(len(both), summed(base), summed(head))
-
-
-def _whole(results: Results, name: str) -> bool:
-    return name in results and results[name].whole
+def _but_for_event(key: Key) -> tuple[object, ...]:
+    return key._replace(signature=key.signature._replace(event=""))

@@ -7,9 +7,8 @@ again. For each signature the preferred run is kept: one in which nothing broke 
 and of these the shortest.
 """
 
-import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,10 +16,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands, standing
+from kvproof.gate.difference.record import Record, Recorder, Taken
 from kvproof.gate.difference.workload import Fixed, Loop, Play, Start, follow
 from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption, termination
+from kvproof.model.because import Excuse
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.finding import Finding
@@ -47,19 +48,23 @@ STATEMENT_MAX = 80
 class Key(NamedTuple):
     """What makes two breaks the same: the signature, the known finding that explains it (or an
     empty text), and for the death of an engine the exception and the function, and the statement
-    that raised it. What the exception says is not compared: it has numbers and names of its run."""
+    that raised it. What the exception says is not compared: it has numbers and names of its run.
+    `excuses` are what a break needs that is no violation by itself."""
 
     signature: Signature
     by: str = ""
     death: str = ""
     statement: str = ""
+    excuses: tuple[Excuse, ...] = ()
 
     @property
     def words(self) -> str:
         """The key in one line."""
         where = f", {self.death}" if self.death else ""
         where += f" ({self.statement[:STATEMENT_MAX]})" if self.statement else ""
-        return f"{self.signature.words}{where}" + (f", by {self.by}" if self.by else "")
+        where += f", by {self.by}" if self.by else ""
+        excused = "; ".join(each.says for each in self.excuses)
+        return f"{self.signature.words}{where}" + (f", excused: {excused}" if excused else "")
 
 
 @dataclass(frozen=True)
@@ -110,7 +115,7 @@ class Break:
     @property
     def key(self) -> Key:
         """What makes two breaks the same."""
-        return Key(self.signature, self.by, self.death, self.statement)
+        return Key(self.signature, self.by, self.death, self.statement, self.finding.excuses)
 
     @property
     def order(self) -> tuple[bool, int]:
@@ -125,10 +130,9 @@ class Judgement:
     `breaks` has the preferred run of each break, in the order in which they were found, and
     `counts` the number of runs with it. `died` is the number of runs that an engine's death ended
     early, `death` describes the first. `skipped` is the number of stimuli of a trace that were not
-    possible when their turn came, and `course` is how the last run was taken. `hit_tokens` are the
-    tokens of all hits in the cache; `blocks_held` are the most blocks that were not free after a
-    step, over all engines. `digest` is a checksum of all events, with the choices of the machine,
-    and of what the engines hold after each.
+    possible when their turn came, and `course` is how the last run was taken. `excused` has the
+    preferred run of each break that has excuses. `records` and `taken` have one entry for each run:
+    what it shows, and the run itself.
     """
 
     runs: int = 0
@@ -136,19 +140,20 @@ class Judgement:
     died: int = 0
     death: str = ""
     skipped: int = 0
-    hit_tokens: int = 0
-    blocks_held: int = 0
-    digest: int = 0
     course: Course = NOT_TAKEN
     breaks: dict[Key, Break] = field(default_factory=dict)
     counts: Counter[Key] = field(default_factory=Counter)
+    excused: dict[Key, Break] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+    taken: list[Taken] = field(default_factory=list)
 
     def note(self, found: Break) -> None:
         """Keep a break, unless a preferred run with it is already kept."""
         self.counts[found.key] += 1
-        kept = self.breaks.get(found.key)
-        if kept is None or found.order < kept.order:
-            self.breaks[found.key] = found
+        kept = self.breaks if not found.finding.excuses else self.excused
+        best = kept.get(found.key)
+        if best is None or found.order < best.order:
+            kept[found.key] = found
 
 
 class JudgedMachine(Watched):
@@ -170,6 +175,9 @@ class JudgedMachine(Watched):
         self.judgement = Judgement() if judgement is None else judgement
         self.events: list[Event] = []
         self.seen: dict[Key, int] = {}
+        self.needed: set[Key] = set()
+        self.skipped = 0
+        self.recorder = Recorder()
 
     @property
     def breaks(self) -> dict[Key, Break]:
@@ -184,17 +192,24 @@ class JudgedMachine(Watched):
         self.events.append(step.event)
         into = self.judgement
         into.steps += 1
-        into.digest = zlib.crc32(repr([*_visible(step)]).encode(), into.digest)
-        into.hit_tokens += sum(admission.hit for admission in step.effects.admissions)
+        self.recorder.step(step)
         if self.note is not None:
             self.note(abstract_steps(self.cluster, step))
-        held = sum(len(engine.blocks) - len(engine.free) for engine in step.after.engines)
-        into.blocks_held = max(into.blocks_held, held)
         return step
+
+    def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
+        """Record what has an excuse: the pair of base and head judges it."""
+        for finding in findings:
+            self.recorder.excused(finding)
+            found = self._found(step, finding)
+            if found.key not in self.needed:
+                self.needed.add(found.key)
+                self.judgement.note(found)
 
     def goes_on(self, step: Step, finding: Finding) -> bool:
         """No finding ends the run. Each is recorded."""
         found = self._found(step, finding)
+        self.recorder.violated(finding)
         if found.key not in self.seen:
             self.seen[found.key] = len(self.events)
             self.judgement.note(found)
@@ -205,7 +220,7 @@ class JudgedMachine(Watched):
         dead = _death(step, finding)
         return Break(
             signature=signature(self.cluster, step.event, finding),
-            by=self.explained_by(step, finding),
+            by="" if finding.excuses else self.explained_by(step, finding),
             death=death_of(step, finding),
             finding=finding,
             cluster=self.cluster,
@@ -221,19 +236,15 @@ class JudgedMachine(Watched):
         deaths = (engine.dead for engine in self.state.engines if engine.dead is not None)
         dead = next((death.words for death in deaths), "")
         ended = not dead and termination.over(self.state)
-        self.judgement.course = Course(tuple(self.events), self.stands, dead, ended)
+        into = self.judgement
+        into.course = Course(tuple(self.events), self.stands, dead, ended)
+        into.skipped += self.skipped
+        into.records.append(self.recorder.made(whole=ended and not self.skipped))
+        into.taken.append(Taken(self.cluster, tuple(self.events)))
         if dead:
-            self.judgement.died += 1
-            self.judgement.death = self.judgement.death or dead
+            into.died += 1
+            into.death = into.death or dead
         super().close()
-
-
-def _visible(step: Step) -> Iterator[object]:
-    """What the digest of a run is made of."""
-    yield step.event
-    for engine in step.after.engines:
-        yield engine.free, len(engine.cached)
-        yield from ((each.id, each.status, each.computed, each.tables) for each in engine.requests)
 
 
 def death_of(step: Step, finding: Finding) -> str:
@@ -271,16 +282,35 @@ def followed(
     not possible when its turn comes is skipped, because this machine made other choices. Exceptions
     of the machine are passed on. `place` is the index of the event before which the requests of the
     course stand."""
-    judgement, checks = Judgement(), tuple(invariants)
+    judgement = Judgement()
     machine = JudgedMachine(make_machine(cluster), known, judgement, place, note)
+    _follow(machine, events, tuple(invariants))
+    return judgement
+
+
+def taken_again(
+    runs: Iterable[Taken],
+    make_machine: MakeMachine,
+    invariants: Iterable[Check] = tuple(CHECKS.values()),
+    known: Iterable[KnownFinding] = (),
+    note: Note | None = None,
+) -> Judgement:
+    """Each of these runs, as `followed` takes one."""
+    judgement, checks, explaining = Judgement(), tuple(invariants), tuple(known)
+    for run in runs:
+        machine = make_machine(run.cluster)
+        _follow(JudgedMachine(machine, explaining, judgement, note=note), run.events, checks)
+    return judgement
+
+
+def _follow(machine: JudgedMachine, events: Iterable[Event], checks: tuple[Check, ...]) -> None:
     with _running(machine, checks) as run:
         for event in map(stimulus, events):
             if event in run.stimuli:
                 run.take(event)
             elif not run.dead and event != last_taken(run):
-                judgement.skipped += 1
+                machine.skipped += 1
         drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
-    return judgement
 
 
 def last_taken(run: Run) -> Event | None:

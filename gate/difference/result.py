@@ -1,9 +1,14 @@
 """The result of a workload on one machine, as plain data that another process can read."""
 
+from collections import Counter
+from collections.abc import Sequence
+
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break, Judgement, Key
+from kvproof.gate.difference.record import Pair, Record, Taken
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.severity import Severity
 
@@ -21,10 +26,10 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
 
     `reason` says why it could not be run, and `entry` is the missing entry of the contract; then
     the rest is empty. `whole` says that every run came to its end, and that no stimulus was left
-    out. `steps` counts events, `hit_tokens` the tokens of admitted requests that were found in the
-    cache, and `blocks_held` is the largest number of blocks that were not free. `digest` is equal
-    where two machines took the same events with the same choices, and held the same after each;
-    `digests` has such a number for the plans with each kind of cache groups.
+    out. `steps` counts events. `records` has what each run shows, in order, so that the runs of two
+    machines can be compared; `kinds` names the cache groups of each run of a connector.
+    `taken` are the runs of random episodes, and `excused` the breaks that have excuses: both only
+    where they were asked for.
     `reached` has the changed files, functions and statements that were reached, as `Look` names
     them, where the run was `watched`; then `near` has the steps that executed the change of each
     changed function. `course` is there only where it was asked for.
@@ -36,10 +41,10 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     breaks: tuple[Break, ...] = ()
     whole: bool = False
     steps: int = 0
-    hit_tokens: int = 0
-    blocks_held: int = 0
-    digest: int = 0
-    digests: dict[str, int] = {}
+    records: tuple[Record, ...] = ()
+    kinds: tuple[str, ...] = ()
+    taken: tuple[Taken, ...] = ()
+    excused: tuple[Break, ...] = ()
     reached: tuple[str, ...] = ()
     watched: bool = False
     near: dict[str, Near] = {}
@@ -58,11 +63,51 @@ def result_of(name: str, found: Judgement, reached: tuple[str, ...] = ()) -> Res
         breaks=tuple(found.breaks.values()),
         whole=not found.died and not found.skipped,
         steps=found.steps,
-        hit_tokens=found.hit_tokens,
-        blocks_held=found.blocks_held,
-        digest=found.digest,
+        records=tuple(found.records),
         reached=reached,
     )
+
+
+def pairs(base: Result, head: Result) -> list[Pair]:
+    """The runs that both sides took, each with what both show; none where a side could not be
+    driven, or they have not the same runs."""
+    if base.reason or head.reason or len(base.records) != len(head.records):
+        return []
+    return [Pair(*both) for both in zip(base.records, head.records, strict=True)]
+
+
+def joined(name: str, parts: Sequence[Result]) -> Result:
+    """The results of the parts of one workload as one result. A part that could not be run is a
+    workload that could not be run."""
+    failed = next((each for each in parts if each.reason), None)
+    if failed is not None:
+        return replace(failed, name=name)
+    breaks: dict[Key, Break] = {}
+    for each in (found for part in parts for found in part.breaks):
+        if each.key not in breaks or each.order < breaks[each.key].order:
+            breaks[each.key] = each
+    return Result(
+        name,
+        breaks=tuple(breaks.values()),
+        whole=all(part.whole for part in parts),
+        steps=sum(part.steps for part in parts),
+        records=tuple(each for part in parts for each in part.records),
+        taken=tuple(each for part in parts for each in part.taken),
+        excused=tuple(each for part in parts for each in part.excused),
+        reached=tuple(sorted({key for part in parts for key in part.reached})),
+        watched=all(part.watched for part in parts),
+        near=_near(parts),
+    )
+
+
+def _near(parts: Sequence[Result]) -> dict[str, Near]:
+    """The steps near each change in all parts."""
+    steps: Counter[str] = Counter()
+    kinds: dict[str, Counter[str]] = {}
+    for key, near in (item for part in parts for item in part.near.items()):
+        steps[key] += near.steps
+        kinds.setdefault(key, Counter()).update(near.kinds)
+    return {key: Near(steps[key], dict(kinds[key])) for key in kinds}
 
 
 def severity(found: Break) -> Severity:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Self, TypeAlias
 import msgspec
 from msgspec import Meta, Struct
 
+from kvproof.gate.difference.record import Taken
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 
@@ -37,6 +38,12 @@ class Episodes(_OfCluster, frozen=True, tag="episodes"):
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
     steps: Annotated[int, Meta(ge=1)] = 30
+
+
+class Again(_OfCluster, frozen=True, tag="again"):
+    """Take the random runs that the other side has drawn."""
+
+    runs: tuple[Taken, ...] = ()
 
 
 class _OfConnector(_Workload, frozen=True):
@@ -127,7 +134,7 @@ class Loop(_OfEngine, frozen=True, tag="loop"):
 Fixed: TypeAlias = Follow | Play | Start | Loop
 """A workload with fixed stimuli."""
 
-Workload: TypeAlias = Follow | Episodes | Play | Plays | Start | Starts | Loop | Loops
+Workload: TypeAlias = Follow | Episodes | Again | Play | Plays | Start | Starts | Loop | Loops
 
 
 def follow(cluster: Cluster, name: str, events: tuple[Event, ...]) -> Follow:

@@ -96,7 +96,7 @@ def _facts(gate: Gate) -> str:
             f"changed: {words.changed(gate)}",
             f"ran: {words.ran(gate)}",
             f"took: {words.took(gate)}",
-            *(words.allowed(each) for each in gate.allowed),
+            *(f"costs: {words.cost(each)}" for each in gate.costs),
             *(f"not run: {words.plain(each)}" for each in gate.not_run),
         )
     )

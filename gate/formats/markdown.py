@@ -75,11 +75,11 @@ def _lines(gate: Gate) -> Iterator[str]:
         yield "### Not comparable: on base; head does not take the run that shows it\n"
         yield from (f"- {escaped(words.parting(each))}" for each in unknown[:NOT_RUN_MAX])
         yield ""
-    if gate.allowed:
-        yield "### Changed, and allowed\n\n| what | runs | base -> head |\n|---|---|---|"
-        for each in gate.allowed:
-            what, _, amounts = words.allowed(each).partition(": ")
-            yield f"| {escaped(what)} | {each.workloads:,} | {escaped(amounts)} |"
+    if gate.costs or words.of_kind(gate, "costs"):
+        yield "### Costs: head does the same with more\n"
+        yield from (f"- {escaped(words.cost(each))}" for each in gate.costs)
+        for each in words.of_kind(gate, "costs"):
+            yield from _finding(gate, each)
         yield ""
     if gate.lost:
         yield "### Lost: kvproof drives base by these names, and head does not have them\n"
@@ -123,6 +123,9 @@ def _finding(gate: Gate, finding: GateFinding) -> Iterator[str]:
     yield f"- found: {escaped(words.plain(finding.sentence))}"
     yield f"- how grave: {escaped(words.grave(finding))}"
     yield f"- check: {escaped(words.check(finding))}"
+    if finding.excuses:
+        excuses = f"{words.named(finding.excuses)}; base needs no such excuse here"
+        yield f"- excuse: {escaped(excuses)}"
     if gate.base is not None:
         yield f"- where: {escaped(words.where(finding.places))}"
     if finding.reproducer is not None:
@@ -145,6 +148,8 @@ def _about(gate: Gate) -> Iterator[str]:
     if gate.base is not None:
         yield f"- changed: {escaped(words.changed(gate))}"
     yield f"- ran: {escaped(words.ran(gate))}"
+    if effect := words.effect(gate):
+        yield f"- effect: {escaped(effect)}"
     yield f"- took: {escaped(words.took(gate))}"
     if gate.not_run:
         yield f"\n<details><summary>Not run: {len(gate.not_run)}</summary>\n"

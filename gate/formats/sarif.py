@@ -26,12 +26,13 @@ ROOT = "%SRCROOT%"
 
 STATES: dict[Class, str] = {
     "introduced": "new",
+    "costs": "new",
     "still there": "unchanged",
     "mended": "absent",
     "not comparable": "unchanged",
 }
 
-KINDS: dict[Class, str] = {"mended": "pass", "not comparable": "open"}
+KINDS: dict[Class, str] = {"mended": "pass", "not comparable": "open", "costs": "informational"}
 """SARIF's word for a result: `fail` where there is none here. `open` is what was not decided."""
 
 ELSEWHERE = GatePlace(file="vllm/__init__.py", line=1, function="vLLM as a whole")
@@ -105,7 +106,7 @@ def _result(gate: Gate, finding: GateFinding, index: int) -> dict[str, Any]:
     }
     if finding.events:
         found["codeFlows"] = [_flow(finding, places[0])]
-    if finding.kind != "introduced":
+    if finding.kind not in ("introduced", "costs"):
         why = f"{finding.kind}: base has it, so the pull request does not introduce it"
         found["suppressions"] = [{"kind": "external", "justification": why}]
     return found

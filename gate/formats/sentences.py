@@ -15,7 +15,7 @@ from kvproof.model.severity import MEANINGS, Severity
 from kvproof.reports.output.gate import (
     Class,
     Gate,
-    GateChange,
+    GateCost,
     GateFinding,
     GateFunction,
     GateLost,
@@ -33,13 +33,6 @@ FEW = 3
 """The number of places, functions or features that a line names."""
 
 SEVERITIES = {each.words: each for each in Severity}
-
-MEANS = {
-    "cached tokens": "prompt tokens found in the prefix cache",
-    "steps": "scheduler steps",
-    "blocks held": "most KV blocks held at a time",
-}
-"""What each quantity of a `GateChange` counts."""
 
 
 def plain(text: str, limit: int = LONG) -> str:
@@ -84,6 +77,16 @@ def headline(gate: Gate) -> str:
     if gate.verdict == "UNCHANGED":
         return _sentence(f"The KV-cache accounting is unchanged: {why}")
     introduced = of_kind(gate, "introduced")
+    if gate.verdict == "NO EFFECT":
+        return (
+            f"No effect: in {counted(gate.ran.compared, 'run')} head and base were equal in "
+            "everything that can be seen, and the whole change was executed. A refactoring should "
+            "look like this; if the change is meant to do something, these runs do not show it."
+        )
+    if not introduced and gate.verdict == "COSTS":
+        costs = [each.what for each in gate.costs]
+        costs += [each.invariant for each in of_kind(gate, "costs")]
+        return _sentence(f"Nothing introduced, and head costs more: {named(costs)}")
     if not introduced:
         return _sentence("; ".join([_nothing(gate), *_others(gate)]))
     first = introduced[0]
@@ -250,10 +253,26 @@ def parting(finding: GateFinding) -> str:
     return f"{names([finding])}: {plain(finding.parting or 'no reason is known', 300)}"
 
 
-def allowed(change: GateChange) -> str:
-    """A permitted difference, before and after."""
-    percent = f" ({change.after / change.before - 1:+.1%})" if change.before else ""
-    return f"{MEANS[change.what]}: {change.before:,} -> {change.after:,}{percent}"
+def cost(one: GateCost) -> str:
+    """A quantity that costs more on head, with where head leaves base in the smallest run."""
+    amount = f"{one.base:,} -> {one.head:,}"
+    percent = f" ({one.head / one.base - 1:+.1%})" if one.base else ""
+    part = f"; smallest: {plain(one.workload)}" + (
+        f", from {plain(one.parts)} on" * bool(one.parts)
+    )
+    return (
+        f"{plain(one.what)}: worse in {one.worse:,} of {counted(one.runs, 'run')}, better in none, "
+        f"and so again in fresh runs; in the worse ones {amount}{percent}{part}"
+    )
+
+
+def effect(gate: Gate) -> str:
+    """In how many runs head differs from base; empty where nothing was compared."""
+    if not gate.ran.compared:
+        return ""
+    return (
+        f"an effect in {gate.ran.differing:,} of {counted(gate.ran.compared, 'run')} that both took"
+    )
 
 
 def lost(one: GateLost) -> str:

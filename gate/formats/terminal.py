@@ -1,5 +1,5 @@
 """The result of the gate on a terminal: the verdict in the first line, then what is introduced,
-mended, still there, not comparable, changed and lost, what was run, and the verdict again."""
+mended, still there, not comparable, costs and lost, what was run, and the verdict again."""
 
 import sys
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ FUNCTIONS_MAX = 6
 IN = 16
 """The column in which the text beside a label begins."""
 
-COLOURS = {"VIOLATED": "red", "UNKNOWN": "yellow"}
+COLOURS = {"VIOLATED": "red", "UNKNOWN": "yellow", "COSTS": "yellow"}
 
 
 def show(gate: Gate, file: TextIO | None = None) -> None:
@@ -46,7 +46,7 @@ def lines(gate: Gate) -> Iterator[ScreenLine]:
     yield from (ScreenLine(f"  | {line}", hang=6) for line in words.reason(gate)[first:])
     yield from _introduced(gate)
     yield from _others(gate)
-    yield from _allowed(gate)
+    yield from _costs(gate)
     if gate.lost:
         yield from _title("LOST: kvproof drives base by these names, and head does not have them")
         yield from (ScreenLine(f"  {words.lost(each)}") for each in gate.lost)
@@ -84,6 +84,8 @@ def about(gate: Gate, finding: GateFinding, *, here: bool = False) -> Iterator[S
     if finding.also:
         yield _row("and with it", words.named(finding.also))
     yield _row("check", words.check(finding))
+    if finding.excuses:
+        yield _row("excuse", f"{words.named(finding.excuses)}; base needs no such excuse here")
     if gate.base is not None:
         yield _row("where", words.where(finding.places))
     if finding.events:
@@ -146,11 +148,13 @@ def _others(gate: Gate) -> Iterator[ScreenLine]:
         yield ScreenLine(f"  ... and {len(unknown) - NOT_RUN_MAX} more (--json lists all)")
 
 
-def _allowed(gate: Gate) -> Iterator[ScreenLine]:
-    if gate.allowed:
-        yield from _title("CHANGED, and allowed: base -> head, as sums over the same runs")
-    for each in gate.allowed:
-        yield ScreenLine(f"  {words.allowed(each)}, in {words.counted(each.workloads, 'run')}")
+def _costs(gate: Gate) -> Iterator[ScreenLine]:
+    found = words.of_kind(gate, "costs")
+    if gate.costs or found:
+        yield from _title("COSTS: head does the same with more, and a good scheduler may do so")
+    yield from (ScreenLine(f"  {words.cost(each)}", hang=4) for each in gate.costs)
+    for number, each in enumerate(found[:IN_FULL], 1):
+        yield from _numbered(number, [*about(gate, each, here=True)])
 
 
 def _about(gate: Gate) -> Iterator[ScreenLine]:
@@ -160,6 +164,8 @@ def _about(gate: Gate) -> Iterator[ScreenLine]:
     if gate.base is not None:
         yield _row("changed", words.changed(gate), margin="")
     yield _row("ran", words.ran(gate), margin="")
+    if effect := words.effect(gate):
+        yield _row("effect", effect, margin="")
     yield _row("took", words.took(gate), margin="")
 
 

@@ -4,9 +4,8 @@ import contextlib
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 
@@ -20,10 +19,12 @@ from kvproof.connectors.subject import NoConnector, TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
 from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.protocol import Accepts, KitConnector
+from kvproof.gate.difference.record import Record, Recorder
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
 from kvproof.gate.search.drawn_plans import with_plans
 from kvproof.gate.search.known_plans import Planned
+from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
 from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.lookup import last_line
@@ -41,6 +42,7 @@ from kvproof.model.facts.connectors import (
     Owed,
     Past,
     Promised,
+    PromptReported,
     SendEnded,
     Unfreed,
     Waits,
@@ -76,22 +78,32 @@ def subject(workload: Play | Plays) -> TestedConnector:
     return SHIPPED[workload.connector].subject
 
 
-def driven(workload: Play | Plays, place: int | None = None, note: Note | None = None) -> Result:
+def driven(
+    workload: Play | Plays,
+    place: int | None = None,
+    note: Note | None = None,
+    *,
+    excused: bool = False,
+) -> Result:
     """What the plans of a workload break. With `place`, the index of an action, the result says how
-    a plan was taken. `note` is called after each action. Plans whose options are refused are left
-    out. Raises AdapterDrift where the kit does not fit this vLLM, or all plans are refused."""
+    a plan was taken. `note` is called after each action. With `excused`, the result has the breaks
+    that have excuses. Plans whose options are refused are left out, and have an empty record.
+    Raises AdapterDrift where the kit does not fit this vLLM, or all plans are refused."""
     chosen = subject(workload)
     if isinstance(workload, Play):
         these = [msgspec.convert(workload.plan, ConnectorPlan)]
     else:
         these = _plans(workload)
     played: list[_Played] = []
+    records: list[Record] = []
     refused: RefusedOptions | None = None
     for plan in these:
         try:
             played.append(_Played(workload.connector, chosen, plan, place, note))
+            records.append(played[-1].record)
         except RefusedOptions as error:
             refused = error
+            records.append(Record())
     if refused is not None and not played:
         raise AdapterDrift(refused.why, chosen.name) from refused
     kept: dict[Key, Break] = {}
@@ -103,7 +115,9 @@ def driven(workload: Play | Plays, place: int | None = None, note: Note | None =
         breaks=tuple(kept.values()),
         whole=all(one.course.ended for one in played),
         steps=sum(one.result.steps for one in played),
-        digests=_digests(played),
+        records=tuple(records),
+        kinds=tuple(LayerGroups.of(plan).kinds for plan in these),
+        excused=tuple(found for one in played for found in one.excused.values()) if excused else (),
         course=NOT_TAKEN if place is None else played[0].course,
     )
 
@@ -155,8 +169,9 @@ class _Played:
         self.died: Died | None = None
         self.waits = False
         self.breaks: dict[Key, Break] = {}
-        self.digest = 0
         self.past = Past()
+        self.recorder, self.tally = Recorder(), Tally()
+        self.excused: dict[Key, Break] = {}
         try:
             self.result = play(chosen, plan, self._note)
         except Exception as error:
@@ -181,15 +196,31 @@ class _Played:
             self.note(
                 f"{each}: {event}: {_shape(fact)}" for fact in facts for each in self.features
             )
-        shown = [repr(fact) for fact in facts if isinstance(fact, BEHAVIOUR)]
-        self.digest = crc32("\n".join(shown).encode(), self.digest)
+        self.recorder.seen(fact for fact in facts if isinstance(fact, BEHAVIOUR))
+        for fact in facts:
+            if isinstance(fact, PromptReported):
+                self.recorder.count("tokens hit", fact.local)
+                self.recorder.count("tokens offered by a connector", fact.external)
+                self.recorder.count("tokens computed", fact.computed)
         self.died = next((each for each in facts if isinstance(each, Died)), self.died)
         self.waits = any(isinstance(each, Waits | Unfreed) for each in facts)
         before = dict(self.breaks)
-        new = [self._break(finding, at, before) for finding in broken(facts, self.past)]
+        findings = [*broken(facts, self.past, self.tally)]
+        new = [self._break(finding, at, before) for finding in findings]
         for found in new:
+            self.recorder.violated(found.finding)
             self.breaks.setdefault(found.key, found)
+        for finding in self.tally.take_kept():
+            self.recorder.excused(finding)
+            found = self._break(finding, at, before)
+            self.excused.setdefault(found.key, found)
         return all(severity(found) >= Severity.LEAK for found in new)
+
+    @property
+    def record(self) -> Record:
+        """What the run of the plan shows."""
+        self.recorder.count("steps", self.result.steps)
+        return self.recorder.made(whole=self.course.ended)
 
     @property
     def course(self) -> Course:
@@ -242,15 +273,6 @@ class _Played:
             plan=Play("", self.name, msgspec.to_builtins(plan)),
             severity=grave,
         )
-
-
-def _digests(played: Iterable[_Played]) -> dict[str, int]:
-    """What the plans with each kind of cache groups showed, as a number each."""
-    found: dict[str, int] = {}
-    for one in played:
-        kinds = one.plan.kinds
-        found[kinds] = crc32(one.digest.to_bytes(4), found.get(kinds, 0))
-    return found
 
 
 def _shape(fact: Fact) -> str:

@@ -6,7 +6,7 @@ acts, and what it breaks is near. So these clusters are driven further.
 
 from collections.abc import Iterator
 
-from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Episodes, Follow
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.further import Further
@@ -54,8 +54,4 @@ class Differing:
 
 def unlike(base: Result, head: Result) -> bool:
     """Whether both could be driven, and did not behave the same."""
-    return not (base.reason or head.reason) and _shown(base) != _shown(head)
-
-
-def _shown(result: Result) -> tuple[int, int, int]:
-    return result.digest, result.hit_tokens, result.blocks_held
+    return any(pair.parts_at is not None for pair in pairs(base, head))

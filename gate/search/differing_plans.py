@@ -3,6 +3,7 @@ change acts. These have further plans, as the clusters of `differing` have furth
 
 from collections.abc import Iterator
 
+from kvproof.gate.difference.result import pairs
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search import workloads
 from kvproof.gate.search.comparison import Comparison
@@ -44,7 +45,7 @@ class DifferingPlans:
         names, self._looked_at = both.names[self._looked_at :], len(both.names)
         for name in names:
             each, base, head = both.workloads[name], both.on_base[name], both.on_head[name]
-            if isinstance(each, Plays) and not (base.reason or head.reason):
-                for kinds in sorted(head.digests.keys() & base.digests):
-                    if base.digests[kinds] != head.digests[kinds]:
-                        yield each.connector, kinds
+            if isinstance(each, Plays):
+                both_ran = zip(head.kinds, pairs(base, head), strict=False)
+                differs = {kinds for kinds, pair in both_ran if pair.parts_at is not None}
+                yield from ((each.connector, kinds) for kinds in sorted(differs))

@@ -14,6 +14,7 @@ from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search.budget import FOUND, SEARCHED, enough, require, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
+from kvproof.gate.search.costs import Cost, costs
 from kvproof.gate.search.named_features import in_loops
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search, only_on_base, reached, undriven
@@ -144,6 +145,7 @@ class _Judge:
         with interruption.stoppable() as stopped:
             cannot = self._searched()
         written: list[tuple[Confirmed, Written]] = []
+        found_costs: list[Cost] = []
         of_base: dict[tuple[Class, Key], Confirmed] = {}
         introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
         with interruption.stoppable() as stopped_later, self._noted():
@@ -156,6 +158,9 @@ class _Judge:
                 written.append(self._written(one))
                 reported = {one.found.key} | one.also
                 introduced = [each for each in introduced[1:] if not _among(each, reported)]
+            if not (cannot or introduced):
+                self.line.show("comparing what costs more ...")
+                found_costs = costs(self.comparison)
             self.line.show("taking the runs of base on head ...")
             for kind, one in self.comparison.of_base() if not cannot else ():
                 of_base.setdefault((kind, one.found.key), one)
@@ -172,6 +177,7 @@ class _Judge:
             self.comparison,
             self._not_run(),
             cannot or self._unjudged(),
+            costs=found_costs,
         )
 
     def _searched(self) -> str:

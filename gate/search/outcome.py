@@ -10,14 +10,16 @@ import msgspec
 from msgspec import UNSET
 
 from kvproof.connectors.plan import ConnectorPlan, lines
-from kvproof.gate.difference.compare import quantities
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.plan import touched
 from kvproof.gate.difference.protocol import MissingFeature, Seen
-from kvproof.gate.difference.result import severity
+from kvproof.gate.difference.record import Pair
+from kvproof.gate.difference.result import pairs, severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
+from kvproof.gate.search.costs import Cost, Counted, counted, differences
+from kvproof.gate.search.differing import unlike
 from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
@@ -30,7 +32,8 @@ from kvproof.model.severity import Severity
 from kvproof.reports.output.gate import (
     Class,
     Gate,
-    GateChange,
+    GateCost,
+    GateDifference,
     GateFinding,
     GateFunction,
     GateLost,
@@ -68,6 +71,7 @@ class GateOutcome(NamedTuple):
     not_run: Sequence[str] = ()
     reason: str = ""
     unchanged: bool = False
+    costs: Sequence[Cost] = ()
 
 
 def output(
@@ -80,12 +84,12 @@ def output(
     """The output, with the exit code of the verdict."""
     findings = tuple(_findings(args.fail_on, changes, found))
     lost = _lost(found.seen)
-    verdict, reason = _verdict(findings, lost, found)
+    verdict, reason = _verdict(changes, findings, lost, found)
     functions = tuple(each.key for each in changes.accounting)
     so_far = reached(found.comparison) if found.comparison else set()
     base, head = trees
     return Gate(
-        exit_code=_exit_code(verdict, findings),
+        exit_code=_exit_code(args, verdict, findings),
         verdict=verdict,
         seed=args.seed,
         seconds=round(seconds, 3),
@@ -99,7 +103,8 @@ def output(
         or (found.comparison.looked_at if found.comparison else 0),
         ran=_ran(found.comparison, changes),
         findings=findings,
-        allowed=tuple(_allowed(found.comparison)),
+        costs=tuple(_costs(found.comparison, found.costs)),
+        differs=tuple(_differs(found.comparison)),
         lost=lost,
         not_run=tuple(found.not_run),
         reason=reason or UNSET,
@@ -107,7 +112,7 @@ def output(
 
 
 def _verdict(
-    findings: Sequence[GateFinding], lost: Sequence[GateLost], found: GateOutcome
+    changes: Changes, findings: Sequence[GateFinding], lost: Sequence[GateLost], found: GateOutcome
 ) -> tuple[Any, str]:
     """The verdict and its reason. A finding below --fail-on does not make up for what is not
     known."""
@@ -120,19 +125,46 @@ def _verdict(
         return "UNKNOWN", f"kvproof drives base and not head: head has no {names}"
     if found.reason:
         return "UNKNOWN", found.reason
-    introduced = any(finding.kind == "introduced" for finding in findings)
-    return ("VIOLATED" if introduced else "SAMPLED"), ""
+    kinds = {finding.kind for finding in findings}
+    if "introduced" in kinds:
+        return "VIOLATED", ""
+    if found.costs or "costs" in kinds:
+        return "COSTS", ""
+    return ("NO EFFECT" if _had_no_effect(found.comparison, changes) else "SAMPLED"), ""
 
 
-def _exit_code(verdict: str, findings: Sequence[GateFinding]) -> int:
+def _had_no_effect(comparison: Comparison | None, changes: Changes) -> bool:
+    """Whether base and head were equal in every run, in runs that execute each change. Only the
+    runs of schedulers and of connectors are compared like this."""
+    if comparison is None or any(pair.parts_at is not None for pair in _all_pairs(comparison)):
+        return False
+    compared = [
+        name
+        for name in comparison.names
+        if pairs(comparison.on_base[name], comparison.on_head[name])
+    ]
+    ran = {
+        key
+        for name in compared
+        for side in (comparison.on_base, comparison.on_head)
+        for key in side[name].reached
+    }
+    return all(each.ran_whole(ran) for each in changes.accounting)
+
+
+def _exit_code(args: argparse.Namespace, verdict: str, findings: Sequence[GateFinding]) -> int:
     if any(finding.fails for finding in findings):
         return 1
-    return 3 if verdict == "UNKNOWN" else 0
+    if verdict == "COSTS" and args.fail_on_costs:
+        return 1
+    return 3 if verdict == "UNKNOWN" or (verdict == "NO EFFECT" and args.strict) else 0
 
 
-def _watched(comparison: Comparison | None) -> list[frozenset[str]]:
-    """What each watched run reached, on either side."""
-    names = comparison.names if comparison else ()
+def _watched(
+    comparison: Comparison | None, only: Collection[str] | None = None
+) -> list[frozenset[str]]:
+    """What each watched workload reached, on either side; with `only`, of these names."""
+    names = (comparison.names if comparison else ()) if only is None else sorted(only)
     sides = (comparison.on_base, comparison.on_head) if comparison else ()
     runs = ([side[name] for side in sides] for name in names)
     return [
@@ -148,6 +180,8 @@ def _functions(
     """The changed functions: first what is accounting and was not reached, last what is outside."""
     ours, watched = changes.accounting, _watched(comparison)
     runs = Counter(each.key for called in watched for each in ours if each.ran(called))
+    unequal = _watched(comparison, _differing(comparison))
+    effect = Counter(each.key for called in unequal for each in ours if each.ran(called))
     for each in sorted(ours, key=lambda one: min(runs[one.key], 1)):
         places = [place_of(key) for key in each.statements if key not in so_far]
         yield GateFunction(
@@ -155,6 +189,7 @@ def _functions(
             part=each.part,
             why=each.why,
             runs=runs[each.key],
+            effect=effect[each.key],
             statements=len(each.statements),
             not_executed=tuple(line for _, line in places),
             outcomes=len(each.outcomes),
@@ -168,6 +203,8 @@ def _findings(fail_on: Severity, changes: Changes, found: GateOutcome) -> Iterat
     for confirmed, written in found.introduced:
         grave = severity(confirmed.found) <= fail_on
         yield _finding("introduced", confirmed, changes.accounting, fails=grave, written=written)
+    for confirmed in found.comparison.costs if found.comparison else ():
+        yield _finding("costs", confirmed, changes.accounting)
     for kind, confirmed in found.of_base:
         yield _finding(kind, confirmed, changes.accounting)
     for workload, still in found.comparison.still_there() if found.comparison else ():
@@ -208,6 +245,7 @@ def _finding(
         reproducer=written.reproducer,
         also=tuple(sorted(key.words for key in confirmed.also)),
         parting=confirmed.parting or None,
+        excuses=tuple(each.says for each in found.key.excuses),
     )
 
 
@@ -261,22 +299,59 @@ def _ran(comparison: Comparison | None, changes: Changes) -> GateRan:
         traces=traces,
         sampled=len(comparison.names) - traces,
         steps=sum(result.steps for result in comparison.on_head.values()),
+        compared=len(counted(comparison)),
+        differing=sum(pair.parts_at is not None for pair in _all_pairs(comparison)),
         unseen=round(unseen, 4),
         unseen_max=UNSEEN_MAX,
     )
 
 
-def _allowed(comparison: Comparison | None) -> Iterable[GateChange]:
-    """What differs and may differ, on fixed stimuli."""
+def _costs(comparison: Comparison | None, costs: Iterable[Cost]) -> Iterator[GateCost]:
     if comparison is None:
         return
-    names = [n for n in comparison.names if isinstance(comparison.workloads[n], Follow)]
-    both = quantities(comparison.on_base, comparison.on_head, names)
-    for what, before in both.before.items():
-        if before != both.after[what]:
-            yield GateChange(
-                what=what,  # type: ignore[arg-type]
-                workloads=both.workloads,
-                before=before,
-                after=both.after[what],
-            )
+    for each in costs:
+        smallest = each.smallest
+        yield GateCost(
+            what=each.what,
+            worse=each.worse,
+            runs=each.runs,
+            base=each.base,
+            head=each.head,
+            workload=f"{smallest.workload}, run {smallest.number + 1}",
+            parts=_parts(comparison, smallest),
+        )
+
+
+def _parts(comparison: Comparison, one: Counted) -> str:
+    """The event after which head differs from base in a run, in words."""
+    at, run = one.pair.parts_at, comparison.run(one.workload, one.number)
+    if at is None or run is None:
+        return ""
+    if isinstance(run, Follow):
+        shown = tuple(describe(stimulus(event)) for event in run.events)
+    else:
+        shown = tuple(lines(msgspec.convert(run.plan, ConnectorPlan)))
+    number = f"event {at + 1} of {len(one.pair.head.marks)}"
+    return f"{number}, {shown[at]}" if at < len(shown) else number
+
+
+def _differs(comparison: Comparison | None) -> Iterator[GateDifference]:
+    for each in differences(counted(comparison)) if comparison else ():
+        yield GateDifference(**each._asdict())
+
+
+def _all_pairs(comparison: Comparison | None) -> list[Pair]:
+    """All runs of which both sides have a record."""
+    names = comparison.names if comparison else ()
+    sides = comparison and (comparison.on_base, comparison.on_head)
+    return [pair for name in names for pair in pairs(sides[0][name], sides[1][name])]  # type: ignore[index]
+
+
+def _differing(comparison: Comparison | None) -> set[str]:
+    """The names of the workloads in which base and head differ in something that can be seen."""
+    names = comparison.names if comparison else ()
+    return {
+        name
+        for name in names
+        if comparison and unlike(comparison.on_base[name], comparison.on_head[name])
+    }

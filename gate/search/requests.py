@@ -6,6 +6,7 @@ from traceback import extract_tb
 from msgspec.structs import replace
 
 from kvproof.gate.difference import judged
+from kvproof.gate.difference.course import NOT_TAKEN
 from kvproof.gate.difference.judged import Break, Note
 from kvproof.gate.difference.protocol import (
     Accepts,
@@ -24,6 +25,7 @@ from kvproof.gate.difference.protocol import (
 )
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import (
+    Again,
     Episodes,
     Follow,
     Loop,
@@ -38,7 +40,7 @@ from kvproof.gate.search.unmade import EngineUnmade
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
 from kvproof.gate.source.statements import RUNS, Places
-from kvproof.invariants.check import broken
+from kvproof.invariants.check import Tally, broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.live.availability import importable, installed, place
 from kvproof.live.blame import is_ours
@@ -119,7 +121,7 @@ def _accepts(connector: str) -> Accepts:
 
 def _with_reach(request: Drive, probes: Probes) -> Result:
     """The result of a workload with what it reaches."""
-    with reached(probes, isinstance(request.workload, Episodes | Follow)) as found:
+    with reached(probes, isinstance(request.workload, Again | Episodes | Follow)) as found:
         result = _driven(request, found.note)
     keys = tuple(sorted(key for key in found.keys if not key.endswith(RUNS)))
     return replace(result, reached=keys, watched=True, near=found.near)
@@ -153,7 +155,7 @@ def _result(request: Drive, note: Note | None) -> Result:
     if isinstance(workload, Play | Plays):
         from kvproof.gate.search import connector_plans
 
-        return connector_plans.driven(workload, place, note)
+        return connector_plans.driven(workload, place, note, excused=request.excused)
     if isinstance(workload, Start | Starts | Loop | Loops):
         return around_scheduler.driven(workload, place, note)
     known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
@@ -161,6 +163,8 @@ def _result(request: Drive, note: Note | None) -> Result:
         found = judged.followed(
             workload.cluster, unmade.made, workload.events, checks, known, place, note
         )
+    elif isinstance(workload, Again):
+        found = judged.taken_again(workload.runs, unmade.made, checks, known, note)
     else:
         found = judged.sampled(
             workload.cluster,
@@ -172,8 +176,12 @@ def _result(request: Drive, note: Note | None) -> Result:
             known,
             note,
         )
-    result = result_of(workload.name, found)
-    return result if place is None else replace(result, course=found.course)
+    return replace(
+        result_of(workload.name, found),
+        course=NOT_TAKEN if place is None else found.course,
+        taken=tuple(found.taken) if request.taken else (),
+        excused=tuple(found.excused.values()) if request.excused else (),
+    )
 
 
 def _recorded(request: RecordRun) -> Recorded:
@@ -242,7 +250,11 @@ def _of_engine(plan: Start | Loop, request: RecordRun) -> Recorded:
 
 def _shown(machine: Machine, step: Step, found: Break) -> Finding | None:
     """The finding of a break at a step, None where the step does not show it."""
-    for finding in broken(machine.cluster, step, [check_named(found.signature.check)]):
+    tally = Tally()
+    unexcused = [*broken(machine.cluster, step, [check_named(found.signature.check)], tally)]
+    for finding in (*unexcused, *tally.kept):
+        if finding.excuses != found.finding.excuses:
+            continue
         shape = signature(machine.cluster, step.event, finding)
         if shape == found.signature and judged.death_of(step, finding) == found.death:
             return finding

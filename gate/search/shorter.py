@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from kvproof.gate.difference.compare import same, the_same
+from kvproof.gate.difference.compare import on_head_alone, same, the_same
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Fixed
 from kvproof.gate.search.comparison import Comparison, Confirmed, as_run
@@ -28,17 +28,19 @@ def shorter(
     if not found.alone:
         return found
     key, best = found.found.key, found
+    excused = bool(key.excuses)
     until, tried = min(until, time.monotonic() + SHRINK_S), 0
 
     def shows(runs: Sequence[Fixed]) -> int | None:
         nonlocal tried, best
         tried += len(runs)
         base, head = comparison.at_once(
-            lambda side: side.drive(runs), lambda side: side.drive(runs)
+            lambda side: side.drive(runs, excused=excused),
+            lambda side: side.drive(runs, excused=excused),
         )
         for index, (there, here) in enumerate(zip(base, head, strict=True)):
-            shown = same(key, here)
-            if not there.reason and shown and not the_same(key, there):
+            shown = on_head_alone(key, there, here)
+            if shown is not None:
                 best = found._replace(found=shown)
                 return index
         return None
@@ -49,7 +51,8 @@ def shorter(
     with interruption.stoppable():
         run = shrunk(as_run(found.workload, found.found), shows, go_on)
         [base], [head] = comparison.at_once(
-            lambda side: side.drive([run]), lambda side: side.drive([run], reach=True)
+            lambda side: side.drive([run], excused=excused),
+            lambda side: side.drive([run], reach=True, excused=excused),
         )
         again = same(key, head)
         if again is None:

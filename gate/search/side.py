@@ -71,9 +71,11 @@ class Side:
         reach: bool = False,
         place: int | None = None,
         judge: bool = True,
+        taken: bool = False,
+        excused: bool = False,
     ) -> list[Result]:
         """The results of workloads, as `Drive` says. Raises Ended."""
-        requests = (Drive(one, reach, place, judge) for one in workloads)
+        requests = (Drive(one, reach, place, judge, taken, excused) for one in workloads)
         return [self._answer(one, Driven).result for one in requests]
 
     def accepts(self, connector: str) -> Accepts:

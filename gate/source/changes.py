@@ -92,6 +92,12 @@ class ChangedFunction(NamedTuple):
             return any(each in reached for each in self.statements)
         return bool(touched(reached, [self.key]))
 
+    def ran_whole(self, reached: Collection[str]) -> bool:
+        """Whether these runs execute each changed statement that does more than raise an exception,
+        and see each outcome of a changed condition."""
+        wanted = {*self.statements, *self.outcomes} - self.raises
+        return self.declares or (self.ran(reached) and wanted.issubset(reached))
+
 
 def unreached(
     functions: Iterable[ChangedFunction], reached: Callable[[ChangedFunction], Collection[str]]

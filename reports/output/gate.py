@@ -7,8 +7,10 @@ from msgspec import UNSET, Meta
 
 from kvproof.reports.output.base import Maybe, Output, OutputPart, VerdictName
 
-Class = Literal["introduced", "mended", "still there", "not comparable"]
+Class = Literal["introduced", "costs", "mended", "still there", "not comparable"]
 """How a finding differs between base and head. One that is `introduced` is on head and not on base.
+One that `costs` has an excuse that a good scheduler may have, and head needs it more often than
+base.
 `mended` is on base, and head takes the same run to its end without it. One that is `not comparable`
 is on base, and head does not take its run: nothing is known of it there."""
 
@@ -56,12 +58,13 @@ class GateFunction(OutputPart, frozen=True, kw_only=True):
     watched run had: the line of the condition, and the line to which it leads, negative for the end
     of the function.
     `runs` is the number of watched runs that executed one, or that called the function where none
-    is changed."""
+    is changed. In `effect` of these, base and head differ in something that can be seen."""
 
     function: str
     part: str | None
     why: str
     runs: Annotated[int, Meta(ge=0)] = 0
+    effect: Annotated[int, Meta(ge=0)] = 0
     statements: Annotated[int, Meta(ge=0)] = 0
     not_executed: tuple[int, ...] = ()
     outcomes: Annotated[int, Meta(ge=0)] = 0
@@ -91,7 +94,8 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
     the known finding that explains it, or null. `fails` is whether it makes the exit code 1.
     `parting` says where head leaves a run that is not comparable, else it is null. A finding about
     a connector has its name in kvproof's table in `connector`, its plan in `trace`, and in
-    `command` the words of the kvproof command that plays the plan, without a vLLM."""
+    `command` the words of the kvproof command that plays the plan, without a vLLM. `excuses` says
+    what a break is excused with where it is judged on one vLLM alone."""
 
     kind: Class
     invariant: str
@@ -112,17 +116,32 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
     parting: str | None = None
     connector: str | None = None
     command: tuple[str, ...] = ()
+    excuses: tuple[str, ...] = ()
 
 
-class GateChange(OutputPart, frozen=True, kw_only=True):
-    """A quantity that differs between base and head on the same stimuli, and that is allowed to:
-    tokens hit in the cache, steps, the most blocks held. `before` and `after` are sums over the
-    `workloads` whose runs both sides took to the end."""
+class GateCost(OutputPart, frozen=True, kw_only=True):
+    """A quantity of which head counts worse than base in `worse` of `runs` runs, and better in
+    none: in the search, and again in fresh runs. `base` and `head` are its sums over the worse
+    runs. `workload` names the smallest of these, and `parts` the event at which head leaves base
+    there."""
 
-    what: Literal["cached tokens", "steps", "blocks held"]
-    workloads: int
-    before: int
-    after: int
+    what: str
+    worse: int
+    runs: int
+    base: int
+    head: int
+    workload: str
+    parts: str
+
+
+class GateDifference(OutputPart, frozen=True, kw_only=True):
+    """A quantity that differs between base and head in some of `runs` runs, and may do so: head
+    counts worse in `worse` of them, and better in `better`."""
+
+    what: str
+    worse: int
+    better: int
+    runs: int
 
 
 class GateRan(OutputPart, frozen=True, kw_only=True):
@@ -130,11 +149,14 @@ class GateRan(OutputPart, frozen=True, kw_only=True):
     steps of vLLM. `unseen` is how many abstract steps, each in one feature, the next step that
     executes what is changed in a function is expected to show that are new: the largest of all
     changed functions. The search may end where it is not above `unseen_max`. Both are absent where
-    nothing was run."""
+    nothing was run. Of the runs of schedulers and connectors, `compared` were taken to the end by
+    both sides, and in `differing` of all something that can be seen was not equal."""
 
     traces: int
     sampled: int
     steps: int
+    compared: int = 0
+    differing: int = 0
     unseen: Maybe[float] = UNSET
     unseen_max: Maybe[float] = UNSET
 
@@ -143,14 +165,17 @@ class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     """The check of a pull request.
 
     The verdict is VIOLATED if a finding is introduced, UNKNOWN if head cannot be judged or changes
-    accounting that no run reaches, SAMPLED if nothing is introduced, and UNCHANGED if head changes
+    accounting that no run reaches, COSTS if nothing is introduced and something costs more, NO
+    EFFECT if base and head were equal in all that can be seen in every run, SAMPLED if nothing got
+    worse, and UNCHANGED if head changes
     no function of the accounting: then nothing was run. `reason` says why the verdict is UNKNOWN or
     UNCHANGED. `changed_functions` are those of the accounting, `reached` those of them that some
     run executed. `functions` has all that is changed, and `watched` is the number of runs in which
     executed lines were recorded. `not_run` has a line for each workload, feature or function that
-    was not judged. `allowed` are differences that are permitted. `seconds` is wall time."""
+    was not judged. `costs` is what costs more on head, and `differs` what differs and may do so.
+    `seconds` is wall time."""
 
-    verdict: Literal[VerdictName, "UNCHANGED"]
+    verdict: Literal[VerdictName, "COSTS", "NO EFFECT", "UNCHANGED"]
     seed: int
     seconds: float
     budget_s: float
@@ -160,7 +185,8 @@ class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     reached: tuple[str, ...]
     ran: GateRan
     findings: tuple[GateFinding, ...]
-    allowed: tuple[GateChange, ...]
+    costs: tuple[GateCost, ...]
+    differs: tuple[GateDifference, ...]
     lost: tuple[GateLost, ...]
     not_run: tuple[str, ...]
     functions: tuple[GateFunction, ...] = ()

@@ -100,6 +100,10 @@ class Watched:
             self.machine.believe(believed(self.cluster, step))
         return new
 
+    def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
+        """Pass on what is excused."""
+        self.machine.note_excused(step, findings)
+
     def goes_on(self, step: Step, finding: Finding) -> bool:
         """Whether the run continues after a finding that did not hold at an earlier step. Counts
         the known findings."""

@@ -1,0 +1,185 @@
+"""What one side shows of one run: the unit in which base and head are compared.
+
+Both sides take the same run. What either shows of it is plain data: a number for all that can be
+seen after each event, what was counted, and the excuses that breaks of checks needed.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+from msgspec import Struct
+
+from kvproof.model.because import Excuse
+from kvproof.model.config import Cluster
+from kvproof.model.events import Compute, Event, Schedule
+from kvproof.model.finding import Finding
+from kvproof.model.state import Engine
+from kvproof.model.step import Step
+
+
+class Need(NamedTuple):
+    """A check, and all excuses that one break of it has."""
+
+    check: str
+    excuses: tuple[Excuse, ...]
+
+    @classmethod
+    def of(cls, finding: Finding) -> "Need":
+        """What a break needs."""
+        return cls(finding.invariant, tuple(sorted(finding.excuses)))
+
+
+class Needed(Struct, frozen=True, forbid_unknown_fields=True):
+    """How often a run needed the same excuses for the same check."""
+
+    need: Need
+    times: int
+
+
+class Record(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a side shows of a run. `marks` has a number for each event: two sides have the same
+    where everything that can be seen after it is equal. `counts` are sums over the run, by the
+    names of `COUNTED`. `needed` are the excuses that breaks of checks had, and `broken` the checks
+    that were broken without one. `whole` says that the run came to its end with all of its
+    stimuli."""
+
+    marks: tuple[int, ...] = ()
+    counts: dict[str, int] = {}
+    needed: tuple[Needed, ...] = ()
+    broken: tuple[str, ...] = ()
+    whole: bool = False
+
+    def excuses_of(self, check: str) -> set[Excuse]:
+        """All excuses that breaks of a check had in this run."""
+        of_it = (each.need for each in self.needed if each.need.check == check)
+        return {excuse for need in of_it for excuse in need.excuses}
+
+
+class Taken(Struct, frozen=True, forbid_unknown_fields=True):
+    """A random run as one side took it: the cluster with the jobs, and the events. The other side
+    takes the same."""
+
+    cluster: Cluster
+    events: tuple[Event, ...]
+
+
+COUNTED = {
+    "tokens hit": "less",
+    "tokens offered by a connector": "less",
+    "tokens computed": "more",
+    "steps": "more",
+    "free blocks at the end": "less",
+}
+"""What is counted in each run, with what is worse. The list is fixed: each further line makes
+chance more likely."""
+
+
+class Recorder:
+    """Makes the record of one run, event by event."""
+
+    def __init__(self) -> None:
+        self._marks: list[int] = []
+        self._counts: Counter[str] = Counter()
+        self._needs: Counter[Need] = Counter()
+        self._broken: dict[str, None] = {}
+
+    def step(self, step: Step) -> None:
+        """Note a step of a cluster."""
+        self.seen(_seen(step))
+        for name, number in _counts(step):
+            self.count(name, number)
+        self._counts["free blocks at the end"] = sum(len(e.free) for e in step.after.engines)
+
+    def seen(self, things: Iterable[object]) -> None:
+        """Note what can be seen after an event."""
+        text = "\n".join(map(repr, things))
+        self._marks.append(crc32(text.encode("utf-8", "backslashreplace")))
+
+    def count(self, name: str, number: int) -> None:
+        """Add to one of the sums of `COUNTED`."""
+        self._counts[name] += number
+
+    def excused(self, finding: Finding) -> None:
+        """Note a break that has excuses."""
+        self._needs[Need.of(finding)] += 1
+
+    def violated(self, finding: Finding) -> None:
+        """Note a break that has none."""
+        self._broken[finding.invariant] = None
+
+    def made(self, *, whole: bool) -> Record:
+        """The record, when the run is over."""
+        needed = tuple(Needed(need, times) for need, times in sorted(self._needs.items()))
+        return Record(tuple(self._marks), dict(self._counts), needed, (*self._broken,), whole)
+
+
+def _counts(step: Step) -> Iterator[tuple[str, int]]:
+    """What one step adds to each sum, but for what is counted at the end."""
+    admissions = step.effects.admissions
+    yield "tokens hit", sum(each.hit for each in admissions)
+    yield "tokens offered by a connector", sum(each.external for each in admissions)
+    scheduled = isinstance(step.event, Schedule)
+    yield "steps", int(scheduled)
+    choices: Iterable[object] = (step.event.chose or ()) if scheduled else ()  # type: ignore[union-attr]
+    yield "tokens computed", sum(each.tokens for each in choices if isinstance(each, Compute))
+
+
+def _seen(step: Step) -> Iterator[object]:
+    """What another part of vLLM or a user can see after a step: the choices, the answers, queues,
+    tables, references, the order of the free queue, what is cached, and the transfers. No name of
+    an attribute, no container, no time."""
+    effects = step.effects
+    yield step.event
+    yield [each[:3] + each[4:6] for each in effects.admissions]
+    yield effects.reports, effects.copies, effects.resets, effects.places, effects.zeroed
+    yield step.after.transfers
+    for engine in step.after.engines:
+        yield from _engine(engine)
+
+
+def _engine(engine: Engine) -> Iterator[object]:
+    yield engine.name, engine.free, sorted(engine.cached), sorted(engine.stored)
+    yield [block.refs for block in engine.blocks]
+    yield engine.running, engine.step, engine.steps, engine.deferred
+    for each in engine.requests:
+        yield each.id, each.status, each.tokens, each.computed, each.tables, each.external
+    dead = engine.dead
+    yield dead.place if dead else ""
+
+
+class Pair(NamedTuple):
+    """The records of base and head of one run."""
+
+    base: Record
+    head: Record
+
+    @property
+    def comparable(self) -> bool:
+        """Whether both took the run to its end."""
+        return self.base.whole and self.head.whole
+
+    @property
+    def parts_at(self) -> int | None:
+        """The index of the first event after which the sides differ; None where they never do."""
+        both = zip(self.base.marks, self.head.marks, strict=False)
+        first = next((n for n, (one, other) in enumerate(both) if one != other), None)
+        lengths = len(self.base.marks), len(self.head.marks)
+        return min(lengths) if first is None and lengths[0] != lengths[1] else first
+
+    @property
+    def new_needs(self) -> list[Need]:
+        """The needs of head in this run of which base, which breaks the same check less, has not
+        each excuse."""
+        return [
+            each.need
+            for each in self.head.needed
+            if each.need.check not in self.base.broken
+            and {*each.need.excuses} - self.base.excuses_of(each.need.check)
+        ]
+
+    def worse(self, name: str) -> int:
+        """By how much head counts worse than base, negative where it counts better."""
+        more = self.head.counts.get(name, 0) - self.base.counts.get(name, 0)
+        return more if COUNTED[name] == "more" else -more

@@ -1,0 +1,181 @@
+"""What base and head show of the same runs: excuses that only head needs, and what costs more."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace as with_fields
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.gate.difference.record import Need, Pair, Record
+from kvproof.gate.difference.result import Result, pairs
+from kvproof.gate.difference.workload import Again, Episodes, Workload
+from kvproof.gate.search.comparison import FURTHER_RUNS, Comparison, by_chance
+from kvproof.gate.search.costs import AGAIN_MIN, WORSE_MIN, costs
+from kvproof.model.because import choice, release
+from kvproof.model.presets import CLUSTERS
+from tests.fake_sides import RUN, SOME, compared, nothing
+from tests.two_machines import FULL, broken, driven, result, taken
+
+TODAY, MAY, OTHER = release("it is so today"), choice("another is first"), release("for no reason")
+
+
+def need(*excuses: Any, check: str = "room_is_used") -> Need:
+    return Need(check, excuses)
+
+
+def test_two_runs_part_where_something_that_can_be_seen_differs() -> None:
+    assert Pair(Record((1, 2, 3)), Record((1, 2, 3))).parts_at is None
+    assert Pair(Record((1, 2, 3)), Record((1, 4, 3))).parts_at == 1
+    assert Pair(Record((1, 2, 3)), Record((1, 2))).parts_at == 2
+
+
+@pytest.mark.parametrize(
+    ("base", "new"),
+    [
+        ((), True),
+        ((need(TODAY),), False),
+        ((need(OTHER),), True),
+        ((need(TODAY, OTHER),), False),
+        ((need(TODAY, check="hit_is_the_longest"),), True),
+    ],
+)
+def test_a_need_is_new_where_base_lacks_one_of_its_excuses(base: Any, new: bool) -> None:
+    pair = Pair(taken(needed=base), taken(needed=(need(TODAY),)))
+    assert pair.new_needs == [need(TODAY)] * new
+
+
+def test_a_check_that_base_breaks_without_an_excuse_is_no_worse_with_one() -> None:
+    pair = Pair(Record(broken=("room_is_used",)), taken(needed=(need(TODAY),)))
+    assert not pair.new_needs
+
+
+def test_both_sides_take_the_random_runs_that_either_has_drawn() -> None:
+    drawn = Episodes("drawn", CLUSTERS["full"], seed=7, episodes=5, steps=20)
+    with compared(driven, driven) as both:
+        both.drive([drawn])
+    base, head = both.on_base["drawn"], both.on_head["drawn"]
+    assert [len(base.taken), len(head.taken)] == [3, 2]
+    assert len(pairs(base, head)) == 5
+    assert all(pair.parts_at is None and pair.comparable for pair in pairs(base, head))
+
+
+def test_a_side_that_ends_does_not_leave_the_other_waiting() -> None:
+    def ends(_workload: Workload) -> Result:
+        raise RuntimeError("it has ended")
+
+    drawn = [Episodes(f"drawn {n}", FULL, n, 4) for n in range(3)]
+    with compared(ends, driven) as both, pytest.raises(RuntimeError):
+        both.drive(drawn)
+
+
+def excused(workload: Workload, *needs: Need) -> Result:
+    """A result in whose run these needs show, with the breaks."""
+    breaks = []
+    for each in needs:
+        found = broken(each.check)
+        breaks.append(with_fields(found, finding=with_fields(found.finding, excuses=each.excuses)))
+    return replace(
+        result(workload.name, reached=(SOME,)),
+        records=(taken(needed=needs),) * (FURTHER_RUNS if is_further(workload) else 1),
+        excused=tuple(breaks),
+    )
+
+
+def is_further(workload: Workload) -> bool:
+    return workload.name.startswith("around")
+
+
+Compare = Callable[..., Comparison]
+
+
+@pytest.fixture
+def compare() -> Iterator[Compare]:
+    with ExitStack() as stack:
+        yield lambda base, head: stack.enter_context(compared(base, head))
+
+
+def test_a_release_excuse_that_only_head_needs_is_introduced(compare: Compare) -> None:
+    found = compare(lambda w: excused(w), lambda w: excused(w, need(TODAY)))
+    found.drive([RUN])
+    found.confirm([RUN.name])
+    assert [each.found.finding.excuses for each in found.introduced] == [(TODAY,)]
+    assert not found.costs
+
+
+def test_an_excuse_that_does_not_show_again_is_not_introduced(compare: Compare) -> None:
+    def once(workload: Workload) -> Result:
+        return excused(workload, *([need(TODAY)] if "," not in workload.name else []))
+
+    found = compare(lambda w: excused(w), once)
+    found.drive([RUN])
+    found.confirm([RUN.name])
+    assert not found.introduced
+
+
+@pytest.mark.parametrize("often", [True, False])
+@pytest.mark.parametrize("excuse", [TODAY, MAY])
+def test_what_base_needs_elsewhere_or_may_choose_must_be_needed_more_often(
+    compare: Compare, excuse: Any, often: bool
+) -> None:
+    other = replace(RUN, name="another run")
+
+    def base(workload: Workload) -> Result:
+        elsewhere = workload.name == other.name
+        return excused(workload, *([need(excuse)] if elsewhere else []))
+
+    def head(workload: Workload) -> Result:
+        return excused(workload, *([need(excuse)] if often or not is_further(workload) else []))
+
+    found = compare(base, head)
+    found.drive([other, RUN])
+    found.confirm([other.name, RUN.name])
+    assert len(found.introduced) == (often and excuse == TODAY)
+    assert len(found.costs) == (often and excuse == MAY)
+
+
+def test_chance_is_excluded_by_a_sign_test() -> None:
+    assert by_chance(7, 0) < 0.01 < by_chance(6, 0)
+    assert by_chance(0, 0) == 1
+    assert by_chance(20, 5) < 0.01 < by_chance(12, 8)
+
+
+def several(number: int, **counts: int) -> tuple[Record, ...]:
+    return (taken(**counts),) * number
+
+
+@pytest.mark.parametrize(
+    ("worse", "better", "again", "told"),
+    [
+        (WORSE_MIN, 0, AGAIN_MIN, True),
+        (WORSE_MIN - 1, 0, AGAIN_MIN, False),
+        (WORSE_MIN, 1, AGAIN_MIN, False),
+        (WORSE_MIN, 0, AGAIN_MIN - 1, False),
+    ],
+)
+def test_what_is_worse_in_many_runs_and_better_in_none_costs_more(
+    compare: Compare, worse: int, better: int, again: int, told: bool
+) -> None:
+    def base(workload: Workload) -> Result:
+        fresh = workload.name.startswith("fresh")
+        number = again if fresh else worse + better + 3
+        return replace(nothing(workload), records=several(number, tokens_hit=6))
+
+    def head(workload: Workload) -> Result:
+        if workload.name.startswith("fresh"):
+            return replace(nothing(workload), records=several(again, tokens_hit=4))
+        records = several(worse, tokens_hit=4) + several(better, tokens_hit=8)
+        return replace(nothing(workload), records=records + several(3, tokens_hit=6))
+
+    found = compare(base, head)
+    found.drive([RUN])
+    expected = [("tokens hit", worse, worse + 3, 6 * worse, 4 * worse)] if told else []
+    assert [each[:5] for each in costs(found)] == expected
+
+
+def test_episodes_again_are_those_that_were_drawn() -> None:
+    drawn = driven(Episodes("drawn", CLUSTERS["full"], seed=3, episodes=3, steps=20))
+    again = driven(Again("again", CLUSTERS["full"], drawn.taken))
+    assert again.records == drawn.records
+    assert len(again.records) == 3
