@@ -116,7 +116,7 @@ def driven(
         whole=all(one.course.ended for one in played),
         steps=sum(one.result.steps for one in played),
         records=tuple(records),
-        kinds=tuple(LayerGroups.of(plan).kinds for plan in these),
+        kinds=tuple(plan.kinds for plan in these),
         excused=tuple(found for one in played for found in one.excused.values()) if excused else (),
         course=NOT_TAKEN if place is None else played[0].course,
     )
