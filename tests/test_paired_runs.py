@@ -28,7 +28,8 @@ def need(*excuses: Any, check: str = "room_is_used") -> Need:
 def test_two_runs_part_where_something_that_can_be_seen_differs() -> None:
     assert Pair(Record((1, 2, 3)), Record((1, 2, 3))).parts_at is None
     assert Pair(Record((1, 2, 3)), Record((1, 4, 3))).parts_at == 1
-    assert Pair(Record((1, 2, 3)), Record((1, 2))).parts_at == 2
+    assert Pair(Record((1, 2, 3), whole=True), Record((1, 2))).parts_at == 2
+    assert Pair(Record((1, 2, 3)), Record((1, 2))).parts_at is None
 
 
 @pytest.mark.parametrize(

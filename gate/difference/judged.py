@@ -23,7 +23,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption, termination
 from kvproof.model.because import Excuse
 from kvproof.model.config import Cluster
-from kvproof.model.events import Event, stimulus
+from kvproof.model.events import Complete, Event, stimulus
 from kvproof.model.finding import Finding
 from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import Machine
@@ -304,19 +304,22 @@ def taken_again(
 
 
 def _follow(machine: JudgedMachine, events: Iterable[Event], checks: tuple[Check, ...]) -> None:
+    """Take these stimuli, one by one. The output of a step that nothing else can precede is taken
+    where the next stimulus needs it: a run that was made shorter may lack it."""
     with _running(machine, checks) as run:
         for event in map(stimulus, events):
+            while event not in run.stimuli and _only_output(run):
+                run.take_one(run.stimuli[0])
             if event in run.stimuli:
-                run.take(event)
-            elif not run.dead and event != last_taken(run):
+                run.take_one(event)
+            elif not run.dead:
                 machine.skipped += 1
         drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
 
 
-def last_taken(run: Run) -> Event | None:
-    """The last stimulus that a run took. `Run.take` takes the output of a step by itself if nothing
-    else is possible."""
-    return stimulus(run.steps[-1].event) if run.steps else None
+def _only_output(run: Run) -> bool:
+    """Whether the output of a step is all that can come next."""
+    return len(run.stimuli) == 1 and isinstance(run.stimuli[0], Complete)
 
 
 def sampled(

@@ -162,11 +162,14 @@ class Pair(NamedTuple):
 
     @property
     def parts_at(self) -> int | None:
-        """The index of the first event after which the sides differ; None where they never do."""
+        """The index of the first event after which the sides differ; None where they never do. Of
+        two runs that do not come to their end, one may have been driven further."""
         both = zip(self.base.marks, self.head.marks, strict=False)
         first = next((n for n, (one, other) in enumerate(both) if one != other), None)
-        lengths = len(self.base.marks), len(self.head.marks)
-        return min(lengths) if first is None and lengths[0] != lengths[1] else first
+        shorter, longer = sorted((len(self.base.marks), len(self.head.marks)))
+        if first is None and shorter < longer and (self.base.whole or self.head.whole):
+            return shorter
+        return first
 
     @property
     def new_needs(self) -> list[Need]:
