@@ -143,7 +143,7 @@ def borrow(vllm: str | None, cache: Path | None, *, live: bool) -> None:
     from kvproof.live.trees import lend, named
 
     if vllm is not None or (find_spec("vllm") and "vllm" not in sys.modules):
-        lend(named(vllm, cache))
+        lend(named(vllm, cache), needed_before(cache_folder(cache)))
 
 
 def undriven(drift: AdapterDrift) -> Outcome:

@@ -86,7 +86,7 @@ def test_equal_trees_are_unchanged(run: Any, as_json: Any, tmp_path: Path) -> No
     assert out.startswith("The KV-cache accounting is unchanged: base has the same files as base.")
     code, record = as_json(*SAME)
     assert (code, record["verdict"], record["changed_functions"]) == (0, "UNCHANGED", [])
-    assert record["ran"] == {"traces": 0, "sampled": 0, "steps": 0}
+    assert record["ran"] == {"traces": 0, "sampled": 0, "steps": 0, "compared": 0, "differing": 0}
 
 
 def test_another_text_that_means_the_same_is_unchanged(as_json: Any, tmp_path: Path) -> None:

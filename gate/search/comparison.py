@@ -362,10 +362,7 @@ class Comparison:
         if isinstance(workload, Fixed):
             self.not_again.append(candidate)
             return
-        runs = [self._drawn(workload)]
-        [on_base], [on_head] = self.at_once(
-            lambda base: base.drive(runs), lambda head: head.drive(runs, reach=True)
-        )
+        [on_base], [on_head] = self._both([workload])
         again, others = same(key, on_head), (on_base, around_it)
         if again is None:
             self.not_again.append(candidate)

@@ -18,9 +18,14 @@ COPIES = [{"late": late, "steps": steps} for late, steps in product((False, True
 """When copies in the background are made and reported."""
 
 
+EMPTIED = [{"type": "Drain"}, {"type": "Reset", "connector": False}]
+"""What empties the engine's own cache: a hit there may hide on one side what a load does."""
+
+
 def near(play: Play, name: str) -> list[Play]:
-    """Plans that differ in one thing from that of a play: in when copies are made, in a step more,
-    or in an action less. Requests stay as they are, so that later actions mean the same."""
+    """Plans that differ in one thing from that of a play: in what the engine's own cache still has
+    when a request comes, in when copies are made, in a step more, or in an action less. Requests
+    stay as they are, so that later actions mean the same."""
     plans = islice(_plans(play.plan), VARIANTS_MAX)
     return [replace(play, name=f"{name}, near {n}", plan=plan) for n, plan in enumerate(plans)]
 
@@ -33,6 +38,9 @@ def of_findings() -> list[Play]:
 
 def _plans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     actions = plan["actions"]
+    arrivals = [index for index, each in enumerate(actions) if each["type"] == "Submit"]
+    for index in arrivals[1:]:
+        yield {**plan, "actions": [*actions[:index], *EMPTIED, *actions[index:]]}
     for copies in COPIES:
         yield {**plan, "copies": copies}
     for index in range(1, len(actions) + 1):

@@ -84,9 +84,10 @@ def _kept(tree: Tree) -> Path:
     return tree.folders[0].parents[2] / "inspected" / digest.hexdigest()[:16]
 
 
-def lend(tree: Tree) -> None:
-    """Make this process, and the processes that it starts, import the tree. Raises UsageError where
-    this process has already imported vLLM, or would still import another one."""
+def lend(tree: Tree, further: tuple[Path, ...] = ()) -> None:
+    """Make this process, and the processes that it starts, import the tree, and what it imports
+    beside from the `further` folders. Raises UsageError where this process has already imported
+    vLLM, or would still import another one."""
     if not tree.folders:
         return
     if "vllm" in sys.modules:
@@ -94,8 +95,8 @@ def lend(tree: Tree) -> None:
             f"This process has already imported vLLM, so it cannot import {tree.name}. "
             "Use a separate command for each vLLM."
         )
-    os.environ.update(environment(tree))
-    sys.path[:0] = map(str, tree.folders)
+    os.environ.update(environment(tree, further))
+    sys.path[:0] = map(str, (*tree.folders, *further))
     importlib.invalidate_caches()
     if (first := place()) != tree.package:
         raise UsageError(
