@@ -140,10 +140,13 @@ def borrow(vllm: str | None, cache: Path | None, *, live: bool) -> None:
             "--vllm selects a real vLLM, and this command does not drive one. Use "
             "--machine live, or leave --vllm out."
         )
+    from kvproof.live.releases import cache_folder, needed_before
     from kvproof.live.trees import lend, named
 
-    if vllm is not None or (find_spec("vllm") and "vllm" not in sys.modules):
+    if vllm is not None:
         lend(named(vllm, cache), needed_before(cache_folder(cache)))
+    elif find_spec("vllm") and "vllm" not in sys.modules:
+        lend(named(vllm, cache))
 
 
 def undriven(drift: AdapterDrift) -> Outcome:
