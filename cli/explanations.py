@@ -389,6 +389,14 @@ VERDICTS = {
         "The work was cut or could not be done, so nothing is known; the reason stands beside it",
         "kvproof explore --states-max 5",
     ),
+    "COSTS": VerdictMeaning(
+        "Head breaks nothing that base keeps, and does the same with more",
+        "kvproof gate --repo . --base main --head HEAD",
+    ),
+    "NO EFFECT": VerdictMeaning(
+        "The whole change was executed, and head and base were equal in all that can be seen",
+        "kvproof gate --repo . --base main --head HEAD",
+    ),
     "UNCHANGED": VerdictMeaning(
         "Head changes no function of the accounting, so nothing was run",
         "kvproof gate --repo . --base main --head HEAD",
