@@ -65,6 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare, and print what head introduces."""
     begin = time.monotonic()
+    gate_files.require_apart(args)
     args.fail_on_costs = args.fail_on == options.COSTS
     if args.fail_on_costs:
         args.fail_on = max(Severity)

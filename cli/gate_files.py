@@ -46,6 +46,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def require_apart(args: argparse.Namespace) -> None:
+    """Refuse one path for two files before the work is done. Raises UsageError."""
+    paths = [path.resolve() for name in FORMATS if (path := getattr(args, name))]
+    if len({*paths}) < len(paths):
+        raise UsageError("Two of the files of the gate have one path. Use a path for each.")
+
+
 def files(args: argparse.Namespace, gate: Gate) -> list[File]:
     """Return the files that were asked for, and what GitHub Actions takes where it runs the
     command."""

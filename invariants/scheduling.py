@@ -326,9 +326,10 @@ def _why_not_admitted(rest: _Rest) -> Iterator[Excuse]:
 
 def _why_not_loaded(rest: _Rest, needed: int) -> Iterator[Excuse]:
     """The excuses of a step that begins no load for those who wait, who need `needed` blocks. Who
-    loads cannot be preempted, so a load takes no blocks that others need."""
+    loads cannot be preempted, so a load takes no blocks that others need for all of their tokens,
+    those to come among them."""
     others = (r for r in rest.step.after.engine(rest.cfg.name).requests if r.tables)
-    if needed + sum(_further_blocks(rest.cfg, r, 0) for r in others) > rest.all_along:
+    if needed + sum(_further_blocks(rest.cfg, r, r.max_tokens) for r in others) > rest.all_along:
         yield choice("a load would take blocks that others need for their tokens")
     if any(_turn_has_loaded(rest, request) for request in rest.waiting):
         yield release("a follow-up turn asks again for tokens whose only transfer is over")
