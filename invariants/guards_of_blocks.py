@@ -222,7 +222,8 @@ def _given(step: Step, engine: Engine, name: str) -> tuple[set[int], set[int], b
         if name in (chosen.request, getattr(chosen, "needy", "")):
             lost |= set(blocks_of(chosen, "freed"))
         if chosen.request == name:
-            restarted |= isinstance(chosen, Preempt | FinishLoad)
+            gives_back = isinstance(chosen, FinishLoad) and any(chosen.freed)
+            restarted |= isinstance(chosen, Preempt) or gives_back
             given |= {*blocks_of(chosen, "hit"), *blocks_of(chosen, "taken")}
     return given, lost, restarted
 

@@ -67,11 +67,12 @@ def longest(engine: EngineConfig, known: int, alike: int, loads: bool = False) -
     return next((hit for hit in range(top, 0, -1) if may_end_at(engine, hit, loads)), 0)
 
 
-def positions(engine: EngineConfig, group: Group, hit: int) -> Iterator[int]:
+@functools.lru_cache(maxsize=4096)
+def positions(engine: EngineConfig, group: Group, hit: int) -> range:
     """The positions of the blocks that must be cached for a hit."""
     size = group.block_size
     after = 1 if hit and _reads_next(engine, group) else 0
-    yield from range(first_token_read(group, hit) // size, blocks_begun(hit + after, size))
+    return range(first_token_read(group, hit) // size, blocks_begun(hit + after, size))
 
 
 def _reads_next(engine: EngineConfig, group: Group) -> bool:
@@ -109,7 +110,7 @@ def missing(
     for index, group in enumerate(engine.groups):
         for position in positions(engine, group, hit):
             prefixes = serving(engine, group, tokens, hit, position)
-            if not any((index, prefix) in keys for prefix in prefixes):
+            if keys.isdisjoint([(index, prefix) for prefix in prefixes]):
                 yield index, prefixes[-1]
 
 
@@ -136,7 +137,7 @@ def has_room(engine: EngineConfig, hit: int, tokens: int) -> bool:
             seen = group.window - 1 + engine.chunk_tokens * engine.steps_in_flight
             more = min(more, max(blocks_begun(seen, size) + 1 - begun, 0))
         copied = 1 if hit % size else 0
-        held += sum(1 for _ in positions(engine, group, hit)) + copied + more
+        held += len(positions(engine, group, hit)) + copied + more
     return held < engine.num_blocks
 
 
@@ -229,6 +230,59 @@ def hit_is_the_longest(step: Step, cluster: Cluster) -> Iterator[Judged]:
                 engine=admission.engine,
                 request=admission.request,
             )
+
+
+def _held_by_attention(cfg: EngineConfig, admission: Admission) -> int:
+    """The longest hit that full attention alone can serve, if the rest is loaded: at least one
+    token is."""
+    full = [index for index, group in enumerate(cfg.groups) if group.kind == "full"]
+    keys = {key for key, blocks in admission.cached if blocks}
+    for hit in range(admission.hit + admission.external - 1 if full else 0, 0, -1):
+        lacking = missing(cfg, keys, admission.tokens, hit)
+        if may_end_at(cfg, hit, loads=True) and not any(index in full for index, _ in lacking):
+            return hit
+    return 0
+
+
+@check(
+    "what full attention holds of a prompt is not loaded again",
+    origin="vllm#42524",
+    severity=Severity.LOST_PERFORMANCE,
+    needs=(Need.LOOKUPS, Need.LOADED_FROM_P),
+    ideal=True,
+)
+def held_attention_is_hit(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """D has the attention blocks of a prompt, and none of its states. P sends the states in any
+    case, and D may hit the attention blocks and load only the rest. vLLM loaded the whole prompt
+    again on every turn (vllm#42524). Only pairs are judged by this sentence."""
+    for admission in step.effects.admissions:
+        cfg = cluster.engine(admission.engine)
+        # Cannot be judged: without a load. `hit_is_the_longest` judges the hit of all groups.
+        if not cfg.prefix_caching or not admission.external:
+            continue
+        held = _held_by_attention(cfg, admission)
+        if admission.hit >= held > 0:
+            yield holds()
+        elif admission.hit < held:
+            yield because(
+                reason(
+                    "attention_holds",
+                    "full attention of {engine} has {held} tokens of {request} cached",
+                    held=held,
+                ),
+                reason("loads", "it hits {hit} tokens, and loads the others", hit=admission.hit),
+                excuses=_why_loaded_again(cfg),
+                engine=admission.engine,
+                request=admission.request,
+            )
+
+
+def _why_loaded_again(cfg: EngineConfig) -> Iterator[Excuse]:
+    """Why an engine may load again what its full attention holds."""
+    if cfg.store:
+        yield choice("a hit beside a store needs all groups at once")
+    else:
+        yield choice("another group ends the hit, and the rest is loaded for all groups")
 
 
 def _could_hit(cfg: EngineConfig, admission: Admission, served: tuple[Served, ...]) -> int:

@@ -109,6 +109,7 @@ def events_replay_to_the_cache(engine: Engine) -> Iterator[Judged]:
     its prefix. Two blocks held the same prefix, one of them was evicted, and vLLM sent
     `BlockRemoved` (vllm#55092). The router then took the prefix for evicted, although the next
     request would hit it."""
+    # Cannot be judged: an engine without KV events has no listener.
     if engine.reports is None:
         return
     believed, cached = set(engine.ghost.mirror), {key for key, blocks in engine.cached if blocks}

@@ -195,6 +195,7 @@ def writer_is_alone(step: Step, cluster: Cluster) -> Iterator[Judged]:
     that is cached up to a slot may be written behind that slot. A free block that a step takes is
     cached no more, even if it gets the same key again.
     """
+    # Cannot be judged: a step with a failed load writes nothing.
     if isinstance(step.event, Complete) and step.event.failed:
         return
     scheduled = isinstance(step.event, Schedule)
@@ -265,6 +266,7 @@ def new_blocks_are_zeroed(step: Step, cluster: Cluster) -> Iterator[Judged]:
             taken = [block for block in blocks if group.attention and block in table]
             kept = [block for block in taken if block not in zeroed]
             yield holds(len(taken) - len(kept))
+            # Cannot be judged: blocks for a load of which no transfer says what it fills.
             given = given_to_connector(cluster, step.after, event.engine) if kept else {}
             if isinstance(choice, Admit) and request.id not in given.values():
                 continue
@@ -370,6 +372,7 @@ def drafter_holds_its_key(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     It is judged where hashes cover the token after a block.
     """
     cfg, right = cluster.engine(engine.name), 0
+    # Cannot be judged: else a hit leaves out the last block of a match, and what its drafter holds.
     if not cfg.hash_lookahead_tokens:
         return
     for (index, prefix), blocks in engine.cached:

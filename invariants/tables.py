@@ -88,7 +88,7 @@ def _held(cluster: Cluster, engine: Engine) -> Iterator[tuple[str, int, int, int
     for request in engine.requests:
         for index, table in enumerate(request.tables):
             group = cfg.groups[index]
-            if group.kind == "window" or group.aligned:
+            if group.kind != "full":
                 yield request.id, index, len(table) - table.count(NULL), _most_blocks(cfg, group)
 
 

@@ -5,7 +5,12 @@ from collections.abc import Sequence
 import pytest
 
 from kvproof.invariants.check import Check, Tally, broken
-from kvproof.invariants.hits import computed_tokens_are_cached, repeated_prompt_hits
+from kvproof.invariants.hits import (
+    computed_tokens_are_cached,
+    held_attention_is_hit,
+    hit_is_the_longest,
+    repeated_prompt_hits,
+)
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Accepted, Complete, Event, Schedule
 from kvproof.model.ghost_state import Ghost, Served
@@ -56,6 +61,33 @@ def test_a_prompt_hits_what_it_shares_with_an_earlier_one_unless_no_state_is_the
 def test_a_block_that_is_lost_in_the_step_excuses_a_shorter_hit() -> None:
     here = cluster(FULL)
     assert answers(repeated_prompt_hits, here, admitted(here, 0, served=())) == (1, 1, 0)
+
+
+@pytest.mark.parametrize(("hit", "expected"), [(4, (1, 0, 0)), (2, (1, 1, 0))])
+def test_what_attention_holds_is_loaded_again_only_with_an_excuse(
+    hit: int, expected: tuple[int, int, int]
+) -> None:
+    """Full attention holds four of the six tokens. The state is loaded in any case."""
+    here = cluster(FULL, STATE)
+    before = initial(here)
+    cached = (((0, "ab"), (1,)), ((0, "abcd"), (2,)))
+    admission = Admission("E", "r1", "abcdxy", "remote", hit, 5 - hit, cached)
+    step = Step(before, Schedule("E"), Effects(admissions=(admission,)), before)
+    assert answers(held_attention_is_hit, here, step) == expected
+
+
+@pytest.mark.parametrize(("blocks", "expected"), [(12, (1, 0, 1)), (4, (1, 1, 0))])
+def test_a_hit_inside_a_block_may_be_given_up_where_its_copy_has_no_room(
+    blocks: int, expected: tuple[int, int, int]
+) -> None:
+    """The copy of the block inside which a hit of two tokens ends needs a block beside it."""
+    groups = Group("full", 4), Group("mamba", 4)
+    here = Cluster("c", (EngineConfig("E", groups, blocks, match_unit=2),), (Job("r1", "abcd"),))
+    before = initial(here)
+    cached = (((0, "ab"), (1,)), ((1, "ab"), (2,)))
+    admission = Admission("E", "r1", "abcd", "local", 0, 0, cached)
+    step = Step(before, Schedule("E"), Effects(admissions=(admission,)), before)
+    assert answers(hit_is_the_longest, here, step) == expected
 
 
 def ended(here: Cluster, request: Request, event: Event, *cached: Key) -> Step:
