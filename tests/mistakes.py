@@ -443,7 +443,25 @@ def hashes_no_token_ahead(
     return right(function, parent, tokens, extra_keys[0] if extra_keys else None)
 
 
+def caches_prompts_only(
+    right: Any, self: Any, request: Any, tokens: int, *args: Any, **named: Any
+) -> None:
+    """No block of an answer is cached."""
+    right(self, request, min(tokens, request.num_prompt_tokens), *args, **named)
+
+
 LIVE = {
+    "answers_are_not_cached": Mistake(
+        around(f"{SINGLE}.cache_blocks", caches_prompts_only),
+        *("computed_tokens_are_cached", "full"),
+    ),
+    "window_is_freed_a_block_late": Mistake(
+        around(
+            f"{WINDOW}.get_num_skipped_tokens",
+            lambda right, self, tokens: right(self, tokens) - self.block_size,
+        ),
+        *("passed_blocks_are_freed", "window"),
+    ),
     "worker_is_told_one_too_many": Mistake(
         around(f"{SCHEDULER}._make_cached_request_data", tells_the_worker_one_too_many),
         *("request_reads_its_own_prefix", "full"),

@@ -30,7 +30,11 @@ EXAMPLES = dict.fromkeys(MISTAKES, 90) | dict.fromkeys(TOLD, 60)
 SEEDS = 4
 """Searches after which a mistake must have been found."""
 
-DRAWN = ("worker_is_told_one_too_many", "new_blocks_are_noted_for_ever")
+DRAWN = (
+    "worker_is_told_one_too_many",
+    "new_blocks_are_noted_for_ever",
+    "answers_are_not_cached",
+)
 """Mistakes that the jobs of their preset do not show, so that others are drawn."""
 
 RELEASED = 20
