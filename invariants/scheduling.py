@@ -404,6 +404,60 @@ def room_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
 
 
 @check(
+    "a step computes all tokens of its requests that it has room for",
+    origin="Scheduler.schedule",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def budget_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """A prompt is computed in chunks, each as long as the token budget of the step allows. A chunk
+    that is shorter than it need be costs a step more, and nothing fails."""
+    event = step.event
+    if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
+        return  # cannot be judged: an engine that died in a step has not ended it
+    before, after = step.before.engine(event.engine), step.after.engine(event.engine)
+    cfg, served = cluster.engine(event.engine), batch(event)
+    left = cfg.chunk_tokens - served.total()
+    for name, count in served.items():
+        was, now = before.find(name), after.find(name)
+        if was is None or now is None:
+            continue  # cannot be judged: a request that is new or gone shows no tokens to compare
+        known = len(was.tokens) + before.placeholders(name)
+        if not left or now.computed >= known:
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "could_compute",
+                    "{request} on {engine} has {undone} tokens more to compute, and {left} are "
+                    "left in the step",
+                    undone=known - now.computed,
+                    left=left,
+                ),
+                reason("gets", "the step computes {count} of its tokens", count=count),
+                excuses=_why_shorter(cfg, event, after, now, count),
+                engine=cfg.name,
+                request=name,
+            )
+
+
+def _why_shorter(
+    cfg: EngineConfig, event: Schedule, engine: Engine, request: Request, count: int
+) -> Iterator[Excuse]:
+    """The excuses of a chunk of `count` tokens that is shorter than the budget of its step."""
+    if 0 < cfg.long_prefill_tokens <= count:
+        yield choice("a request beside others gets no more tokens in a step")
+    elif any(isinstance(made, Preempt) for made in event.chose or ()):
+        yield choice("a request that had tokens of the step was preempted")
+    elif cfg.aligned_group:
+        yield choice("a chunk ends where a state is cached")
+    elif _further_blocks(cfg, request, 0) > len(engine.free):
+        yield choice("the blocks are not enough for more")
+    else:
+        yield choice("a chunk is shorter than it need be")
+
+
+@check(
     "the blocks of a preempted request are needed in the step that preempts it",
     origin="Scheduler.schedule; vllm#43543",
     severity=Severity.LOST_PERFORMANCE,

@@ -624,3 +624,16 @@ def test_an_idle_engine_refuses_a_reset_for_no_good_reason(fact: ResetAnswered, 
     assert [excuse.kind for excuse in found.excuses] == [kind]
     (answered,) = INVARIANTS["reset_is_answered"].function(fact._replace(done=True))
     assert not answered.reasons
+
+
+def test_a_chunk_is_as_long_as_its_step_has_room_for() -> None:
+    waits = WAITS._replace(prompt="aaaa")
+    runs = waits._replace(status=RUNNING, computed=2, tables=((1,),))
+    chunk, name = Compute("r0", 2), "budget_is_used"
+    for free, says in (3, "shorter than"), (0, "not enough"):
+        before, after = with_requests(waits, free=free), with_requests(runs, free=free)
+        step = Step(State((before,)), Schedule("E", (chunk,)), Effects(), State((after,)))
+        (found,) = INVARIANTS[name].of_step(ALONE, step)
+        assert [says in excuse.says for excuse in found.excuses] == [True]
+    whole = with_requests(runs._replace(computed=4))
+    assert kinds_of_excuses(name, ALONE, with_requests(waits), chunk, after=whole) == []
