@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Judged, because, holds, reason, release
 from kvproof.model.config import Cluster, EngineConfig
+from kvproof.model.events import Complete
 from kvproof.model.kv_events import Removed, Stored
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -133,4 +134,38 @@ def events_replay_to_the_cache(engine: Engine) -> Iterator[Judged]:
             engine=engine.name,
             group=group,
             prefix=prefix,
+        )
+
+
+@check(
+    "the KV events of a step are published with its output, and an idle engine keeps none back",
+    origin="vllm.distributed.kv_events",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def events_are_published(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """A router learns what is cached when events are published. An engine that becomes idle may
+    take no further step for long, and until then the router sends requests elsewhere, or here for
+    what is evicted. Only pairs are judged by this sentence."""
+    cfg = cluster.engine(getattr(step.event, "engine", cluster.decode.name))
+    engine = step.after.engine(cfg.name)
+    output = isinstance(step.event, Complete)
+    idle = not engine.requests and not engine.steps and engine.step is None
+    # Cannot be judged: without events, and while the output of a step is still to come.
+    if not cfg.kv_events or engine.dead or not (output or idle):
+        return
+    if cfg.name not in step.effects.unpublished:
+        yield holds()
+    else:
+        yield because(
+            reason("keeps_events", "{engine} keeps KV events back"),
+            reason("output_has_come", "the output of its step has come")
+            if output
+            else reason("is_idle", "it has nothing more to do"),
+            excuses=(
+                release("events wait for the next output")
+                if output
+                else release("events outside a step wait for the next step"),
+            ),
+            engine=cfg.name,
         )

@@ -108,7 +108,9 @@ class LiveMachine:
         except Exception as error:  # an exception from vLLM kills its engine
             self._record_death(event, error)
         with blame.reading():
-            effects = effects._replace(reports=self._refresh())
+            reports = self._refresh()
+            keep = tuple(name for name, node in self.nodes.items() if node.keeps_events)
+            effects = effects._replace(reports=reports, unpublished=keep)
         resolved = event
         if isinstance(event, Schedule):
             chose = tuple(self.nodes[event.engine].recorder.event.choices)

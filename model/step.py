@@ -93,6 +93,7 @@ class Effects(NamedTuple):
     batch, and `zeroed` the blocks that it erased before it computed the step. Both are None for any
     other event. `kept` has the entries that an engine without requests still keeps although nothing
     needs them. `refused` are the requests that got no blocks in a step; only vLLM counts these.
+    `unpublished` has the engines that keep KV events back after the event; the model keeps none.
     """
 
     reads: tuple[Read, ...] = ()
@@ -105,6 +106,7 @@ class Effects(NamedTuple):
     zeroed: tuple[int, ...] | None = None
     kept: tuple[Kept, ...] = ()
     refused: tuple[BlockRefusal, ...] = ()
+    unpublished: tuple[str, ...] = ()
 
 
 class Step(NamedTuple):

@@ -13,9 +13,18 @@ from kvproof.invariants.guards_of_blocks import (
     entry_is_lost_with_its_block,
     passed_blocks_are_freed,
 )
+from kvproof.invariants.kv_events import events_are_published
 from kvproof.invariants.tables import table_fits_its_tokens
 from kvproof.model.config import Cluster, EngineConfig, Group
-from kvproof.model.events import Complete, Compute, Event, Preempt, ResetRunning, Schedule
+from kvproof.model.events import (
+    Complete,
+    Compute,
+    Event,
+    Preempt,
+    ResetPrefixCache,
+    ResetRunning,
+    Schedule,
+)
 from kvproof.model.state import RUNNING, Engine, Flight, Key, Request, State
 from kvproof.model.step import Effects, Step
 from tests.by_hand import pool_of
@@ -125,3 +134,26 @@ def test_a_table_has_more_entries_only_where_a_load_of_a_store_may_fail(
     here = Cluster("c", (engine,), failures=failures)
     state = pool_of(held={1: 1, 2: 1}, requests=(running((1, 2), computed=1),))
     assert answers(table_fits_its_tokens, here, state, Complete("E"), state) == expected
+
+
+@pytest.mark.parametrize(
+    ("event", "kept", "expected"),
+    [
+        (Complete("E"), (), COUNTED),
+        (Complete("E"), ("E",), EXCUSED),
+        (ResetPrefixCache("E"), ("E",), EXCUSED),
+        (Schedule("E"), ("E",), (0, 0, 0)),  # its output is still to come
+    ],
+)
+def test_kv_events_are_published_with_the_output_of_their_step(
+    event: Event, kept: tuple[str, ...], expected: tuple[int, int, int]
+) -> None:
+    here = Cluster("c", (EngineConfig("E", (FULL,), kv_events=True),))
+    idle = pool_of(reports=())
+    busy = idle._replace(requests=(running((1,)),))
+    after = busy if isinstance(event, Schedule) else idle
+    step = Step(State((busy,)), event, Effects(unpublished=kept), State((after,)))
+    tally = Tally()
+    found = len([*broken(here, step, [events_are_published], tally)])
+    check = events_are_published.id
+    assert (tally.judged[check], tally.excused[check], found) == expected

@@ -279,6 +279,11 @@ class Node:
         """The KV events that the engine reported since the last call."""
         return () if self.listener is None else self.listener.reports()
 
+    @property
+    def keeps_events(self) -> bool:
+        """Whether KV events wait to be published, as of the last call of `take_reports`."""
+        return self.listener is not None and bool(self.listener.waiting)
+
     def note_stale(self, fate: str) -> None:
         """Record the fate of the outputs in flight of the requests that were preempted since the
         last call. It is used where vLLM itself does not count them."""
