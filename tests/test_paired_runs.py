@@ -11,8 +11,9 @@ from msgspec.structs import replace
 from kvproof.gate.difference.record import Need, Pair, Record
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
-from kvproof.gate.search.comparison import FURTHER_RUNS, Comparison, by_chance
+from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.costs import AGAIN_MIN, WORSE_MIN, costs
+from kvproof.gate.search.needs import PLANS, by_chance
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import RUN, SOME, compared, nothing
@@ -71,7 +72,7 @@ def test_a_side_that_ends_does_not_leave_the_other_waiting() -> None:
         both.drive(drawn)
 
 
-def excused(workload: Workload, *needs: Need) -> Result:
+def excused(workload: Workload, *needs: Need, times: int = 1) -> Result:
     """A result in whose run these needs show, with the breaks."""
     breaks = []
     for each in needs:
@@ -79,7 +80,7 @@ def excused(workload: Workload, *needs: Need) -> Result:
         breaks.append(with_fields(found, finding=with_fields(found.finding, excuses=each.excuses)))
     return replace(
         result(workload.name, reached=(SOME,)),
-        records=(taken(needed=needs),) * (FURTHER_RUNS if is_further(workload) else 1),
+        records=(taken(needed=needs),) * (PLANS if is_further(workload) else times),
         excused=tuple(breaks),
     )
 
@@ -115,25 +116,32 @@ def test_an_excuse_that_does_not_show_again_is_not_introduced(compare: Compare) 
     assert not found.introduced
 
 
-@pytest.mark.parametrize("often", [True, False])
+@pytest.mark.parametrize("runs", [2, 6])
+@pytest.mark.parametrize("fresh", [True, False])
 @pytest.mark.parametrize("excuse", [TODAY, MAY])
 def test_what_base_needs_elsewhere_or_may_choose_must_be_needed_more_often(
-    compare: Compare, excuse: Any, often: bool
+    compare: Compare, excuse: Any, fresh: bool, runs: int
 ) -> None:
+    """In the runs of the search, and in fresh ones."""
     other = replace(RUN, name="another run")
 
     def base(workload: Workload) -> Result:
-        elsewhere = workload.name == other.name
-        return excused(workload, *([need(excuse)] if elsewhere else []))
+        if workload.name == other.name:
+            return excused(workload, need(excuse))
+        return excused(workload, times=runs)
 
     def head(workload: Workload) -> Result:
-        return excused(workload, *([need(excuse)] if often or not is_further(workload) else []))
+        needs = [need(excuse)] * (fresh or not is_further(workload))
+        return excused(workload, *needs, times=1 if workload.name == other.name else runs)
 
     found = compare(base, head)
     found.drive([other, RUN])
     found.confirm([other.name, RUN.name])
-    assert len(found.introduced) == (often and excuse == TODAY)
-    assert len(found.costs) == (often and excuse == MAY)
+    assert not found.introduced
+    found.weigh_needs()
+    told = fresh and runs == 6
+    assert len(found.introduced) == (told and excuse == TODAY)
+    assert len(found.costs) == (told and excuse == MAY)
 
 
 def test_chance_is_excluded_by_a_sign_test() -> None:

@@ -12,7 +12,6 @@ come. There a shorter run is looked for that says something of base (`freed`).
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import comb
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -27,7 +26,6 @@ from kvproof.gate.difference.compare import (
     dies_there,
     hides,
     of_each,
-    on_head_alone,
     only_on,
     same,
     the_same,
@@ -52,11 +50,11 @@ from kvproof.gate.difference.workload import (
 )
 from kvproof.gate.search.drawn_plans import accepted_by_both, one_sided, with_plans
 from kvproof.gate.search.freed import FREED_MAX, freed
+from kvproof.gate.search.needs import Needs, is_choice
 from kvproof.gate.search.pairing import Halves, driven
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.search.variants import near, of_findings
-from kvproof.gate.search.workloads import SEEDS
 from kvproof.gate.source.statements import Places
 from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
@@ -74,14 +72,6 @@ NEIGHBOUR_STEPS = 40
 TRIES = 3
 """The number of workloads with the same features in which one key is confirmed before it is left
 alone there."""
-
-LEVEL = 0.01
-"""How likely chance may be where base needs the same excuses in other runs."""
-
-FURTHER_RUNS = 48
-"""The number of further runs of each side that are compared then."""
-
-PARTS = FURTHER_RUNS // NEIGHBOURS
 
 TRIES_IN_ALL = 12
 """The number of all workloads in which one key is confirmed."""
@@ -124,23 +114,6 @@ def around(found: Break, seed: int) -> Workload:
     return Episodes(called, found.cluster, seed, NEIGHBOURS, NEIGHBOUR_STEPS)
 
 
-def further(found: Break, seed: int) -> Iterator[Workload]:
-    """Random runs of the kind of a break, enough to compare how often something shows."""
-    workload = around(found, seed)
-    if isinstance(workload, Episodes):
-        for part in range(PARTS):
-            yield replace(workload, name=f"{workload.name} {part}", seed=seed * SEEDS + part)
-    else:
-        yield replace(workload, name=f"{workload.name} in pairs", **{"episodes": FURTHER_RUNS})
-
-
-def by_chance(more: int, less: int) -> float:
-    """How likely it is that of so many runs that differ at least `more` differ in one direction, if
-    both directions are equally likely: a sign test."""
-    runs = more + less
-    return float(sum(comb(runs, number) for number in range(more, runs + 1)) / 2**runs)
-
-
 class Comparison:
     """Both sides with their results so far. `names` are the workloads that were driven, in order;
     `looked_at` is the number of those that were only watched before, without a check. `notify` is
@@ -161,9 +134,8 @@ class Comparison:
         self.notify: Callable[[Confirmed], None] = lambda _: None
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
         self.costs: list[Confirmed] = []
+        self.needs = Needs(self)
         self._as_drawn: dict[str, Workload] = {}
-        self._excuses_of_base: set[Need] = set()
-        self._tried_needs: Counter[Need] = Counter()
         self._around: dict[bytes, Result] = {}
         self._accepts: dict[str, tuple[Accepts, Accepts]] = {}
         self._hidden: set[Key] = set()
@@ -192,10 +164,8 @@ class Comparison:
         self.on_head.add(head)
         self.names += [workload.name for workload in workloads]
         self.workloads.update({workload.name: workload for workload in workloads})
-        for result in base:
-            for record in result.records:
-                self._excuses_of_base |= {each.need for each in record.needed}
         for workload, of_base, of_head in zip(workloads, base, head, strict=True):
+            self.needs.add(workload.name, pairs(of_base, of_head))
             self.unseen_on_base.add(workload, of_base)
             self.unseen_on_head.add(workload, of_head)
 
@@ -267,43 +237,23 @@ class Comparison:
         for candidate in only_on(self.on_head, self.on_base, names):
             if not self._settled(candidate.found):
                 self._confirm(candidate)
-        for name in names:
-            for number, pair in enumerate(pairs(self.on_base[name], self.on_head[name])):
-                for need in pair.new_needs if pair.comparable else ():
-                    self._confirm_need(name, number, need)
+        for name, found, head in self.needs.confirm():
+            self.introduced.append(Confirmed(name, found, frozenset(head.reached)))
+            self.notify(self.introduced[-1])
 
-    def _confirm_need(self, name: str, number: int, need: Need) -> None:
-        """Confirm that head needs excuses in a run of a workload in which base does not need them.
-        Where base needs them in other runs, or a good scheduler may do so, chance is excluded: head
-        must need them in more runs of the kind."""
-        run = self.run(name, number)
-        if run is None or self._tried_needs[need] >= TRIES or self._is_told(need):
-            return
-        self._tried_needs[need] += 1
-        [base], [head] = self.at_once(
-            lambda side: side.drive([run], excused=True),
-            lambda side: side.drive([run], reach=True, excused=True),
-        )
-        shown = (each for each in head.excused if Need.of(each.finding) == need)
-        found = next((each for each in shown if on_head_alone(each.key, base, head)), None)
-        if found is None:
-            return
-        chosen = any(each.kind == "choice" for each in need.excuses)
-        known = any(
-            each.check == need.check and {*each.excuses} >= {*need.excuses}
-            for each in self._excuses_of_base
-        )
-        if (chosen or known) and not self._more_often(found, need):
-            return
-        one = Confirmed(name, found, frozenset(head.reached))
-        if chosen:
-            self.costs.append(one)
-        else:
-            self.introduced.append(one)
-            self.notify(one)
+    def weigh_needs(self) -> None:
+        """Tell what head needs more often than base: a choice is a cost. Raises Ended."""
+        for name, found, head in self.needs.weigh():
+            one = Confirmed(name, found, frozenset(head.reached))
+            if is_choice(Need.of(found.finding)):
+                self.costs.append(one)
+            else:
+                self.introduced.append(one)
+                self.notify(one)
 
-    def _is_told(self, need: Need) -> bool:
-        return any(Need.of(one.found.finding) == need for one in (*self.introduced, *self.costs))
+    def around(self, found: Break) -> Workload:
+        """Random runs of the kind of a break, as `around`."""
+        return around(found, self.seed)
 
     def run(self, name: str, number: int) -> Fixed | None:
         """One run of a workload, by itself; None where it is none of the runs that are kept."""
@@ -319,15 +269,6 @@ class Comparison:
         if number < len(taken):
             return follow(taken[number].cluster, called, taken[number].events)
         return None
-
-    def _more_often(self, found: Break, need: Need) -> bool:
-        """Whether head alone needs these excuses in significantly more further runs of this kind
-        than base alone."""
-        both = self.pairs_of([*further(found, self.seed)]).values()
-        taken = [pair for of_one in both for pair in of_one if pair.comparable]
-        more = sum(need in pair.new_needs for pair in taken)
-        less = sum(need in Pair(pair.head, pair.base).new_needs for pair in taken)
-        return by_chance(more, less) <= LEVEL
 
     def _confirm(self, candidate: Candidate) -> None:
         """Confirm what head breaks, in a shorter run if base breaks something else in this one."""

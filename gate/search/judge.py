@@ -141,11 +141,14 @@ class _Judge:
 
     def run(self) -> GateOutcome:
         """Search, shrink and write. An interruption keeps what was found."""
-        cannot = ""
-        with interruption.stoppable() as stopped:
+        cannot, found_costs = "", list[Cost]()
+        with interruption.stoppable() as stopped, self._noted():
             cannot = self._searched()
+            if not (cannot or self._fails()):
+                self.line.show("comparing what costs more ...")
+                self.comparison.weigh_needs()
+                found_costs = costs(self.comparison)
         written: list[tuple[Confirmed, Written]] = []
-        found_costs: list[Cost] = []
         of_base: dict[tuple[Class, Key], Confirmed] = {}
         introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
         with interruption.stoppable() as stopped_later, self._noted():
@@ -158,9 +161,6 @@ class _Judge:
                 written.append(self._written(one))
                 reported = {one.found.key} | one.also
                 introduced = [each for each in introduced[1:] if not _among(each, reported)]
-            if not (cannot or introduced):
-                self.line.show("comparing what costs more ...")
-                found_costs = costs(self.comparison)
             self.line.show("taking the runs of base on head ...")
             for kind, one in self.comparison.of_base() if not cannot else ():
                 of_base.setdefault((kind, one.found.key), one)

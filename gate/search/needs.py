@@ -1,0 +1,138 @@
+"""The excuses that head needs and base does not, in the runs that both took.
+
+What vLLM does today without a reason (`release`), and what base never did in this search, is
+introduced as soon as head shows it again. Where base does it in other runs, or a good scheduler may
+do it (`choice`), chance is excluded at the end of the search: head must need the excuse in more
+runs than base, and again in fresh runs.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from math import comb
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from kvproof.gate.difference.compare import on_head_alone
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.record import Need, Pair
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Episodes, Workload
+from kvproof.gate.search.workloads import SEEDS
+
+if TYPE_CHECKING:
+    from kvproof.gate.search.comparison import Comparison
+
+LIKELY, CERTAIN = 0.05, 0.01
+"""How likely chance may be in the runs of the search, and in the fresh runs."""
+
+TRIES = 3
+"""The number of runs in which one need is looked at again."""
+
+WEIGHED_MAX = 6
+"""The number of needs that have fresh runs: these take a while."""
+
+EPISODES, PARTS, PLANS = 16, 3, 48
+"""The number of fresh runs of a cluster, in so many workloads, and of plans for a connector."""
+
+
+def by_chance(more: int, less: int) -> float:
+    """How likely it is that of so many runs that differ at least `more` differ in one direction, if
+    both directions are equally likely: a sign test."""
+    runs = more + less
+    return float(sum(comb(runs, number) for number in range(more, runs + 1)) / 2**runs)
+
+
+def is_choice(need: Need) -> bool:
+    """Whether a good scheduler may do what needs these excuses."""
+    return any(each.kind == "choice" for each in need.excuses)
+
+
+class Needs:
+    """The needs of a comparison. `more` and `less` count the runs in which head alone, or base
+    alone, has a need."""
+
+    def __init__(self, comparison: "Comparison") -> None:
+        self.more: Counter[Need] = Counter()
+        self.less: Counter[Need] = Counter()
+        self._comparison = comparison
+        self._of_base: set[Need] = set()
+        self._where: dict[Need, list[tuple[str, int]]] = {}
+        self._tried: Counter[Need] = Counter()
+        self._told: set[Need] = set()
+
+    def add(self, name: str, runs: Iterable[Pair]) -> None:
+        """Count what the runs of a workload need."""
+        for number, pair in enumerate(runs):
+            self._of_base |= {each.need for each in pair.base.needed}
+            if pair.comparable:
+                self.less.update(Pair(pair.head, pair.base).new_needs)
+                for need in pair.new_needs:
+                    self.more[need] += 1
+                    self._where.setdefault(need, []).append((name, number))
+
+    def confirm(self) -> Iterator[tuple[str, Break, Result]]:
+        """What head needs without a reason, and base never did in this search: the workload, the
+        break, and the result of head that shows it again. Raises Ended."""
+        for need in [*self._where]:
+            if not (is_choice(need) or need in self._told or self._base_does(need)):
+                yield from self._again(need)
+
+    def weigh(self) -> Iterator[tuple[str, Break, Result]]:
+        """What head needs more often, in the search and again in fresh runs. Raises Ended."""
+        likely = [
+            need
+            for need in self._where
+            if need not in self._told and by_chance(self.more[need], self.less[need]) <= LIKELY
+        ]
+        likely.sort(key=lambda need: (is_choice(need), self.less[need] - self.more[need]))
+        for need in likely[:WEIGHED_MAX]:
+            for shown in self._again(need):
+                if self._more_often(shown[1], need):
+                    yield shown
+
+    def _base_does(self, need: Need) -> bool:
+        """Whether base needs all of these excuses for one break in some run."""
+        return any(
+            each.check == need.check and {*each.excuses} >= {*need.excuses}
+            for each in self._of_base
+        )
+
+    def _again(self, need: Need) -> Iterator[tuple[str, Break, Result]]:
+        """A run in which head shows a need again, and base does not; none after some tries."""
+        where, both = self._where[need], self._comparison
+        while where and self._tried[need] < TRIES:
+            name, number = where.pop(0)
+            run = both.run(name, number)
+            if run is None:
+                continue
+            self._tried[need] += 1
+            [base], [head] = both.at_once(
+                lambda side, run=run: side.drive([run], excused=True),  # type: ignore[misc]
+                lambda side, run=run: side.drive([run], reach=True, excused=True),  # type: ignore[misc]
+            )
+            shown = (each for each in head.excused if Need.of(each.finding) == need)
+            found = next((each for each in shown if on_head_alone(each.key, base, head)), None)
+            if found is not None:
+                self._told.add(need)
+                yield name, found, head
+                return
+
+    def _more_often(self, found: Break, need: Need) -> bool:
+        """Whether head alone has a need in significantly more fresh runs than base alone."""
+        both = self._comparison.pairs_of([*self._fresh(found)]).values()
+        taken = [pair for of_one in both for pair in of_one if pair.comparable]
+        more = sum(need in pair.new_needs for pair in taken)
+        less = sum(need in Pair(pair.head, pair.base).new_needs for pair in taken)
+        return by_chance(more, less) <= CERTAIN
+
+    def _fresh(self, found: Break) -> Iterator[Workload]:
+        """Fresh runs of the kind of a break."""
+        seed = self._comparison.seed
+        workload = self._comparison.around(found)
+        if isinstance(workload, Episodes):
+            for part in range(PARTS):
+                name, apart = f"{workload.name} {part}", seed * SEEDS + part
+                yield replace(workload, name=name, seed=apart, episodes=EPISODES)
+        else:
+            yield replace(workload, name=f"{workload.name} in pairs", **{"episodes": PLANS})
