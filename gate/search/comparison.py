@@ -251,6 +251,14 @@ class Comparison:
                 self.introduced.append(one)
                 self.notify(one)
 
+    def shown(self, run: Fixed) -> tuple[Result, Result]:
+        """What base and head show of a run, with the breaks that have excuses. Raises Ended."""
+        [base], [head] = self.at_once(
+            lambda side: side.drive([run], excused=True),
+            lambda side: side.drive([run], reach=True, excused=True),
+        )
+        return base, head
+
     def around(self, found: Break) -> Workload:
         """Random runs of the kind of a break, as `around`."""
         return around(found, self.seed)

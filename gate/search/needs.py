@@ -7,9 +7,9 @@ runs than base, and again in fresh runs.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import comb
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -17,11 +17,8 @@ from kvproof.gate.difference.compare import on_head_alone
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Episodes, Workload
+from kvproof.gate.difference.workload import Episodes, Fixed, Workload
 from kvproof.gate.search.workloads import SEEDS
-
-if TYPE_CHECKING:
-    from kvproof.gate.search.comparison import Comparison
 
 LIKELY, CERTAIN = 0.05, 0.01
 """How likely chance may be in the runs of the search, and in the fresh runs."""
@@ -48,11 +45,29 @@ def is_choice(need: Need) -> bool:
     return any(each.kind == "choice" for each in need.excuses)
 
 
+class TakesRuns(Protocol):
+    """What takes runs on base and on head: the comparison."""
+
+    seed: int
+
+    def run(self, name: str, number: int) -> Fixed | None:
+        """One run of a workload, by itself."""
+
+    def shown(self, run: Fixed) -> tuple[Result, Result]:
+        """What base and head show of a run, with the breaks that have excuses."""
+
+    def pairs_of(self, workloads: Sequence[Workload]) -> Mapping[str, Sequence[Pair]]:
+        """The runs of these workloads as both take them."""
+
+    def around(self, found: Break) -> Workload:
+        """Random runs of the kind of a break."""
+
+
 class Needs:
     """The needs of a comparison. `more` and `less` count the runs in which head alone, or base
     alone, has a need."""
 
-    def __init__(self, comparison: "Comparison") -> None:
+    def __init__(self, comparison: TakesRuns) -> None:
         self.more: Counter[Need] = Counter()
         self.less: Counter[Need] = Counter()
         self._comparison = comparison
@@ -107,10 +122,7 @@ class Needs:
             if run is None:
                 continue
             self._tried[need] += 1
-            [base], [head] = both.at_once(
-                lambda side, run=run: side.drive([run], excused=True),  # type: ignore[misc]
-                lambda side, run=run: side.drive([run], reach=True, excused=True),  # type: ignore[misc]
-            )
+            base, head = both.shown(run)
             shown = (each for each in head.excused if Need.of(each.finding) == need)
             found = next((each for each in shown if on_head_alone(each.key, base, head)), None)
             if found is not None:
