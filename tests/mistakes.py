@@ -450,7 +450,20 @@ def caches_prompts_only(
     right(self, request, min(tokens, request.num_prompt_tokens), *args, **named)
 
 
+def waits_a_step_longer(right: Any, self: Any, request: Any) -> bool:
+    """No request is admitted by the first step that could."""
+    begun = right(self, request)
+    if not begun or getattr(request, "was_passed_over", False):
+        return bool(begun)
+    request.was_passed_over = True
+    return False
+
+
 LIVE = {
+    "request_waits_a_step_longer": Mistake(
+        around(f"{SCHEDULER}._handle_blocked_waiting_request", waits_a_step_longer),
+        *("room_is_used", "pd"),
+    ),
     "answers_are_not_cached": Mistake(
         around(f"{SINGLE}.cache_blocks", caches_prompts_only),
         *("computed_tokens_are_cached", "full"),
