@@ -24,6 +24,7 @@ from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import (
     ABORTED,
+    COUNTS,
     FAILED,
     LATE,
     LOADED,
@@ -455,6 +456,50 @@ def _why_shorter(
         yield choice("the blocks are not enough for more")
     else:
         yield choice("a chunk is shorter than it need be")
+
+
+@check(
+    "no step computes tokens of a request whose last token is under way",
+    origin="Scheduler.schedule",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def no_step_comes_after_the_last_token(step: Step) -> Iterator[Judged]:
+    """With async scheduling, a step is scheduled before the output of the step before has arrived.
+    If that output has the last token of a request, the new step computes a token of it for nobody,
+    and takes its place in the batch from another request."""
+    event = step.event
+    if not isinstance(event, Schedule):
+        return
+    engine = step.before.engine(event.engine)
+    for name in batch(event) if engine.steps else ():
+        request = engine.find(name)
+        if request is None or request.status != RUNNING:
+            continue
+        flights = [flight for flight in engine.flights(name) if flight.fate == COUNTS]
+        sure = sum(flight.samples for flight in flights)
+        left = request.max_tokens - len(request.output)
+        if left > max(sure, engine.placeholders(name)):
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "under_way",
+                    "{request} on {engine} lacks {left} tokens, and the steps in flight sample "
+                    "{sure} and, with drafts, up to {most}",
+                    left=left,
+                    sure=sure,
+                    most=engine.placeholders(name),
+                ),
+                reason("is_scheduled", "the step computes more of its tokens"),
+                excuses=[
+                    choice("its last token comes only if drafts are accepted")
+                    if left > sure
+                    else release("the steps in flight have its last token")
+                ],
+                engine=engine.name,
+                request=name,
+            )
 
 
 @check(

@@ -637,3 +637,17 @@ def test_a_chunk_is_as_long_as_its_step_has_room_for() -> None:
         assert [says in excuse.says for excuse in found.excuses] == [True]
     whole = with_requests(runs._replace(computed=4))
     assert kinds_of_excuses(name, ALONE, with_requests(waits), chunk, after=whole) == []
+
+
+@pytest.mark.parametrize(
+    ("max_tokens", "pending", "kinds"), [(1, 1, [["release"]]), (2, 2, [["choice"]]), (3, 2, [])]
+)
+def test_no_step_comes_after_the_last_token_of_a_request(
+    max_tokens: int, pending: int, kinds: list[list[str]]
+) -> None:
+    runs = WAITS._replace(status=RUNNING, max_tokens=max_tokens, computed=2)
+    before = with_requests(runs)._replace(
+        steps=((Flight("r0", 2, True, ahead=pending - 1),),), pending=(("r0", pending),)
+    )
+    name = "no_step_comes_after_the_last_token"
+    assert kinds_of_excuses(name, ALONE, before, Compute("r0", 1)) == kinds
