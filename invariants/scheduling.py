@@ -1,6 +1,7 @@
 """What must be true of the steps of a scheduler, and of the requests that wait for them."""
 
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import NamedTuple
 
 from kvproof.invariants.arithmetic import blocks_begun
@@ -36,6 +37,7 @@ from kvproof.model.state import (
     SENDING,
     WAITING,
     Engine,
+    Key,
     Request,
 )
 from kvproof.model.step import Admission, Step
@@ -456,6 +458,75 @@ def _why_shorter(
         yield choice("the blocks are not enough for more")
     else:
         yield choice("a chunk is shorter than it need be")
+
+
+@check(
+    "no step computes whole blocks of tokens that the prefix cache has",
+    origin="Scheduler.schedule",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def cached_tokens_are_not_computed(step: Step, cluster: Cluster) -> Iterator[Judged]:
+    """What the cache has need not be computed again: a request hits it when it is admitted. If two
+    requests with one prompt are admitted before either is computed, both compute it."""
+    event = step.event
+    if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
+        return  # cannot be judged: an engine that died in a step has not ended it
+    before, after = step.before.engine(event.engine), step.after.engine(event.engine)
+    cfg = cluster.engine(event.engine)
+    looked_up = {each.request: each.cached for each in step.effects.admissions}
+    for name, count in batch(event).items():
+        request = after.find(name)
+        cached = {key for key, blocks in looked_up.get(name, before.cached) if blocks}
+        if request is None or not cached:
+            continue  # nothing could be hit
+        start = request.computed - count
+        again = _cached_ends(cfg, cached, request, start)
+        if not again:
+            yield holds()
+        else:
+            yield because(
+                reason(
+                    "cached_before",
+                    "the cache of {engine} has the first {tokens} tokens of {request}",
+                    tokens=again[-1],
+                ),
+                reason(
+                    "computes",
+                    "the step computes them from token {start} on",
+                    start=start,
+                ),
+                excuses=[
+                    _why_computed_though_cached(cfg, request, start, again[-1], name in looked_up)
+                ],
+                engine=cfg.name,
+                request=name,
+            )
+
+
+def _cached_ends(cfg: EngineConfig, cached: set[Key], request: Request, start: int) -> list[int]:
+    """The ends of whole blocks from token `start` on, among the computed tokens of a request, whose
+    prefixes are cached in all groups of full attention: up to the first that is not."""
+    full = [index for index, group in enumerate(cfg.groups) if group.kind == "full"]
+    unit = max((cfg.groups[index].block_size for index in full), default=0)
+    ends = range(start - start % unit + unit, request.computed + 1, unit) if unit else range(0)
+    ahead = cfg.hash_lookahead_tokens
+    tokens = request.tokens
+    return [*takewhile(lambda n: all((g, tokens[: n + ahead]) in cached for g in full), ends)]
+
+
+def _why_computed_though_cached(
+    cfg: EngineConfig, request: Request, start: int, end: int, admitted: bool
+) -> Excuse:
+    if not admitted:
+        return choice("it was admitted before these tokens were in the cache")
+    if end >= len(request.tokens):
+        return choice("a sample needs its last token")
+    if end - start <= cfg.eagle_drop_tokens:
+        return choice("a drafter computes the last block of what is cached again")
+    if any(group.kind != "full" for group in cfg.groups):
+        return choice("a window or a state of these tokens is not in the cache")
+    return release("it is admitted, and computes tokens that are in the cache")
 
 
 @check(

@@ -651,3 +651,25 @@ def test_no_step_comes_after_the_last_token_of_a_request(
     )
     name = "no_step_comes_after_the_last_token"
     assert kinds_of_excuses(name, ALONE, before, Compute("r0", 1)) == kinds
+
+
+@pytest.mark.parametrize(
+    ("prompt", "admitted", "kinds"),
+    [
+        ("aaab", False, [["choice"]]),
+        ("aaab", True, [["release"]]),
+        ("aa", True, [["choice"]]),
+        ("abab", False, []),
+    ],
+)
+def test_what_the_cache_has_is_not_computed_again(
+    prompt: str, admitted: bool, kinds: list[list[str]]
+) -> None:
+    waits, cached = WAITS._replace(prompt=prompt), (((0, "aa"), (1,)),)
+    before = State((with_requests(waits)._replace(cached=cached),))
+    after = State((with_requests(waits._replace(status=RUNNING, computed=2)),))
+    looked_up = (Admission("E", "r0", prompt, "local", 0, 0, cached),) if admitted else ()
+    event, effects = Schedule("E", (Compute("r0", 2),)), Effects(admissions=looked_up)
+    check = INVARIANTS["cached_tokens_are_not_computed"]
+    found = check.of_step(ALONE, Step(before, event, effects, after))
+    assert [[e.kind for e in each.excuses] for each in found if each.reasons] == kinds
