@@ -359,6 +359,13 @@ def _owed_tokens(cluster: Cluster, step: Step, admission: Admission) -> int:
     return best
 
 
+def _lacks_windows_alone(cfg: EngineConfig, admission: Admission, could: int) -> bool:
+    """Whether the cache lacks blocks of windows for a hit of this length, and nothing else."""
+    keys = {key for key, blocks in admission.cached if blocks}
+    lacking = [index for index, _ in missing(cfg, keys, admission.tokens, could)]
+    return bool(lacking) and all(cfg.groups[index].kind == "window" for index in lacking)
+
+
 def _why_fewer(cluster: Cluster, step: Step, admission: Admission, could: int) -> Iterator[Excuse]:
     """Why an admission may hit fewer tokens than the served prompts computed."""
     cfg = cluster.engine(admission.engine)
@@ -368,6 +375,8 @@ def _why_fewer(cluster: Cluster, step: Step, admission: Admission, could: int) -
         yield choice("P offers no more tokens")
     if state or cfg.retention is not None:
         yield choice("the prompts part where no state, or no window, is kept")
+    elif _lacks_windows_alone(cfg, admission, could):
+        yield choice("a longer prompt may have hit this window, and not computed it")
     if cluster.sessions and cfg.partial_block_hits and state and could % state.block_size:
         yield choice(
             "inside a block, a session keeps only the state at which its first part would resume"

@@ -157,6 +157,11 @@ def _too_few_left(rest: _Rest) -> Iterator[Excuse]:
         yield choice("fewer tokens are left than a block of states has, and chunks end with one")
 
 
+def _without_copies(rest: _Rest) -> int:
+    """The free blocks but for those that copies may take: one for each group of those who wait."""
+    return rest.all_along - len(rest.cfg.groups) * len(rest.waiting)
+
+
 def _why_not_admitted(rest: _Rest) -> Iterator[Excuse]:
     """The excuses of a step that leaves requests waiting."""
     cfg = rest.cfg
@@ -171,6 +176,8 @@ def _why_not_admitted(rest: _Rest) -> Iterator[Excuse]:
         yield choice("the blocks may not be enough for all who wait, with all of their tokens")
     elif needed + cfg.watermark_blocks > rest.all_along:
         yield choice("the blocks that are free are those of the watermark")
+    if cfg.partial_block_hits and _without_copies(rest) < needed:
+        yield choice("a hit that ends inside a block takes a block more, for the copy")
     yield from _too_few_left(rest)
     if cfg.connected:
         yield from _why_not_loaded(rest, needed)
