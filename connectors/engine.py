@@ -6,11 +6,12 @@ import inspect
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kvproof.connectors import hidden
 from kvproof.connectors.device import streams
 from kvproof.connectors.device.clock import LEASE_S, Clock
+from kvproof.connectors.earlier import EarlierRequests
 from kvproof.connectors.listeners import NamedPrefixes, Opened, Prompts, listen
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
@@ -24,6 +25,7 @@ from kvproof.model import state
 from kvproof.model.arithmetic import counts
 from kvproof.model.facts.connectors import (
     Announced,
+    AskedAfterReset,
     BlocksKept,
     CacheStatistics,
     Died,
@@ -33,11 +35,9 @@ from kvproof.model.facts.connectors import (
     LoadFailed,
     Matched,
     MayFail,
-    Missed,
     NotComputed,
     Owed,
     Promised,
-    Remembered,
     RequestsEnded,
     ResetAnswered,
     ResetRaised,
@@ -69,6 +69,15 @@ DRAIN_STEPS_MAX = 1_000
 tokens."""
 
 
+class LastReset(NamedTuple):
+    """The last reset of the connector's cache: whether the engine was `idle`, whether the connector
+    said that it was `done`, and the number of steps with tokens before it."""
+
+    idle: bool
+    done: bool
+    steps: int
+
+
 class DrivenEngine:
     """One engine under test. `facts` has the facts since `take_facts` was last called. The engine
     serves `another` model than that of the plan, or one with another type of values. An engine of
@@ -86,19 +95,16 @@ class DrivenEngine:
     ) -> None:
         self.paired = paired
         self.cfg = plan.engine
-        # Some connectors store nothing for an engine without a prefix cache, and say so in its log.
-        self.keeps_prompts = keeps_prompts and plan.engine.prefix_caching
+        self.earlier = EarlierRequests(plan.engine, keeps_prompts)
         self.clock, self.plan, self.connector = clock, plan, connector
         self.replica = replica
         self.facts: list[Fact] = []
         self.dead = False
-        self.arrived = self.steps = self.failed_loads = 0
-        self.forgot = self.forgets = False
-        self.ended: dict[str, tuple[str, str]] = {}
-        self.spoiled: set[str] = set()
+        self.arrived = self.steps = self.steps_with_tokens = self.failed_loads = 0
+        self.last_reset: LastReset | None = None
+        self.forgets = False
         self.given_up: dict[str, int] = {}
         self.named = NamedPrefixes(plan.engine.hash_block_size)
-        self.computed: set[tuple[str, str]] = set()
         self.counted: Counter[str] = Counter()
         self.invalid: defaultdict[str, set[int]] = defaultdict(set)
         self.failing: set[str] = set()
@@ -173,9 +179,10 @@ class DrivenEngine:
         self.clock.begin_again()
         streams.begin()
         self.invalid.clear()
-        for known in (self.ended, self.spoiled, self.given_up, self.computed, self.failing):
-            known.clear()
-        self.forgot = False
+        self.given_up.clear()
+        self.failing.clear()
+        self.earlier.restart(another=bool(another))
+        self.last_reset = None
         self.served = self.served.changed(another, self.plan.dtypes)
         self.owners.model = self.served.unlike(self.first)
         self.opened.remove()
@@ -222,11 +229,11 @@ class DrivenEngine:
         if connector:
             self.facts.append(StoreReset())
             self.clock.order.forget_copies()
-            self.computed.clear()
-            self.spoiled.update(self.scheduler.requests, self.ended)
+            self.earlier.reset(self.scheduler.requests)
+            self.forgets = False
         self._call(self._reset, running, connector)
-        # What D is offered, P computes in between.
-        self.forgot = idle and connector and self.forgets and not self.paired
+        if connector:
+            self.last_reset = LastReset(idle, self.forgets, self.steps_with_tokens)
 
     def _reset(self, running: bool, connector: bool) -> None:
         """Reset the caches. An exception of the connector's reset goes to the caller, and the
@@ -438,7 +445,7 @@ class DrivenEngine:
         begin = len(self.facts)
         self.steps += 1
         self.owners.judged["steps"] += 1
-        self.forgot = self.forgot and not output.num_scheduled_tokens
+        self.steps_with_tokens += bool(output.num_scheduled_tokens)
         for new in output.scheduled_new_reqs:
             skips = self.scheduler.requests[new.req_id].skip_reading_prefix_cache
             if skips and new.num_computed_tokens:
@@ -539,26 +546,33 @@ class DrivenEngine:
 
     def loses(self) -> None:
         """Let the memory behind the connector fail: nothing is expected of it from now on."""
-        self.keeps_prompts = False
+        self.earlier.failed = True
         self.facts.append(MayFail())
 
     def _settle(self) -> None:
-        """Record that an idle engine has stored the prompts of ended requests, unless the
-        connector's cache was reset while they ran."""
+        """Record that the engine is idle, if it is: it has stored the prompts of ended requests."""
         if not (self.queue or self.scheduler.has_requests()):
-            kept = (each for name, each in self.ended.items() if name not in self.spoiled)
-            self.computed.update(kept)
-            self.ended.clear()
+            self.earlier.settle()
             self.given_up.clear()
 
     def _note_begun(self, output: Any, ran: set[str]) -> None:
-        """Record the number of tokens with which each request begins that did not run before this
-        step."""
+        """Record the tokens that a step computes, and the number of tokens with which each request
+        begins that did not run before this step."""
         for name, tokens in output.num_scheduled_tokens.items():
+            request = self.scheduler.requests[name]
+            self._note_computed(request, min(request.num_computed_tokens, request.num_tokens))
             if name not in ran:
-                request = self.scheduler.requests[name]
                 begun = request.num_computed_tokens - tokens
                 self.prompts.begin(name, request.num_prompt_tokens, begun)
+
+    def _note_computed(self, request: Any, tokens: int) -> None:
+        """Record that steps compute the first tokens of a request."""
+        name = request.request_id
+        prompt = self.owners.prompts[name]
+        answer = None if self.plan.stores_answers else len(prompt)
+        self.earlier.compute(
+            name, self.owners.beside[name], prompt[:tokens].ljust(tokens, SAMPLED), answer
+        )
 
     def _note_short(self) -> None:
         """Record the blocks that a window group frees while its request runs. Once they may be used
@@ -568,33 +582,26 @@ class DrivenEngine:
         for name in self.running:
             self.given_up[name] = sum(table.count(null) for table in self.owners.tables(name))
         if pool.get_num_free_blocks() < sum(self.given_up.values()):
-            self.spoiled.update(self.given_up)
+            self.earlier.happened("freed", self.given_up)
 
-    def _note_missed(self, request: Any, offered: int) -> None:
-        """Record an offer that is shorter than the prefix that this request shares with a settled
-        one. What counts are the blocks of the prefix that are whole in each group, without the last
-        token of the prompt, which must be computed, and without the block that a drafter drops from
-        a hit. Of a window group, a connector need only keep the blocks with which the same prompt
-        resumes, so with windows only the same prompt and its continuations are judged. States are
-        not judged."""
-        if not all(group.attention for group in self.cfg.groups):
-            return
-        name, size = request.request_id, max(self.cfg.block_sizes)
+    def _note_match(self, match: Matched) -> None:
+        """Record how an answer about matched tokens compares with what was computed before."""
+        self.facts.append(match)
+        name, tokens = match.request, match.tokens or 0
         prompt, beside = self.owners.prompts[name], self.owners.beside[name]
-        windows = any(group.window for group in self.cfg.groups)
-        common = max(
-            (
-                _shared(prompt, other) - windows
-                for each, other in self.computed
-                if each == beside and (not windows or prompt.startswith(other))
-            ),
-            default=0,
+        end = match.computed_tokens + tokens
+        later = match.tokens is None
+        looked_up = self.earlier.look_up(
+            name, beside, prompt, end, later=later, skips=match.computes_all
         )
-        whole = min(common, len(prompt) - 1) // size * size
-        whole = (whole - self.cfg.eagle_drop_tokens) // size * size
-        self.owners.judged["prompts that came again"] += whole > 0
-        if offered < whole:
-            self.facts.append(Missed(name, offered, whole))
+        if looked_up is not None:
+            self.facts.append(looked_up)
+        # cannot be judged: what one of several engines is offered, another computes in between
+        if self.last_reset is not None and not self.paired:
+            idle, done, steps = self.last_reset
+            fresh = self.earlier.fresh(beside, prompt)
+            more = idle, done, self.steps_with_tokens > steps
+            self.facts.append(AskedAfterReset(name, tokens, end, fresh, *more))
 
     def _note_event(self, event: Any) -> None:
         """Record an event of stored blocks that carries their tokens."""
@@ -624,13 +631,8 @@ class DrivenEngine:
             computed_of[request.request_id] = num_computed_tokens, later
             name, whole = request.request_id, request.num_tokens
             skipped = bool(request.skip_reading_prefix_cache)
-            self.facts.append(Matched(name, num_computed_tokens, tokens, later, whole, skipped))
-            self.owners.judged["answers after a reset"] += self.forgot
             self.owners.judged["answers for whole prompts"] += skipped
-            if self.forgot and tokens:
-                self.facts.append(Remembered(name, tokens))
-            if self.keeps_prompts and tokens is not None and not skipped:
-                self._note_missed(request, num_computed_tokens + tokens)
+            self._note_match(Matched(name, num_computed_tokens, tokens, later, whole, skipped))
             return answer
 
         def promised(*args: Any, **kwargs: Any) -> Any:
@@ -651,12 +653,10 @@ class DrivenEngine:
             def finished(*args: Any, **kwargs: Any) -> Any:
                 answer = finish(*args, **kwargs)
                 [request] = of_end(args, kwargs)
-                if request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED"):
-                    name = request.request_id
-                    stored = self.owners.prompts[name]
-                    if self.plan.stores_answers:  # the last token of an answer is not computed
-                        stored = stored.ljust(request.num_tokens - 1, SAMPLED)
-                    self.ended[name] = self.owners.beside[name], stored
+                well = request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
+                if well:  # the last token of an answer is not computed
+                    self._note_computed(request, request.num_tokens - 1)
+                self.earlier.end(request.request_id, well=well)
                 if answer[0]:
                     self.facts.append(BlocksKept(request.request_id))
                 return answer
@@ -746,11 +746,3 @@ def _arguments(arrives: SubmitRequest) -> dict[str, Any]:
             for each in arrives.whole
         ]
     return more
-
-
-def _shared(prompt: str, other: str) -> int:
-    """The number of tokens that both prompts share from the start."""
-    return next(
-        (at for at, (one, two) in enumerate(zip(prompt, other, strict=False)) if one != two),
-        min(len(prompt), len(other)),
-    )

@@ -55,13 +55,15 @@ class EpisodeResult:
     """The result of an episode. `findings` has the findings of the first action that broke a check,
     the most severe first. `at` is the number of that action, from 1 on (one more than the last
     action: the final drain). `steps` counts the worker's steps, `judged` the comparisons by kind,
-    and `times_judged` how often each check had something to judge."""
+    `times_judged` how often each check had something to judge, and `excused` how often a break of
+    it had an excuse."""
 
     findings: tuple[Finding, ...]
     at: int
     steps: int
     judged: Counter[str]
     times_judged: Counter[str] = field(default_factory=Counter)
+    excused: Counter[str] = field(default_factory=Counter)
 
 
 class RefusedOptions(UsageError):
@@ -125,7 +127,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
             findings.sort(key=lambda f: CONTRACT[f.invariant].severity)
             judged += engine.judged
             times = times_judged(tally, judged)
-            return EpisodeResult(tuple(findings), at, engine.steps, judged, times)
+            return EpisodeResult(tuple(findings), at, engine.steps, judged, times, tally.excused)
 
 
 def _refuses(error: Exception | AdapterDrift) -> bool:

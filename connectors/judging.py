@@ -25,13 +25,13 @@ def broken(facts: Sequence[Fact], past: Past, tally: Tally | None = None) -> Ite
 
 
 def times_judged(tally: Tally, looked_at: Counter[str]) -> Counter[str]:
-    """How often each check had something to judge, by id. For checks whose facts exist only if
-    something is wrong, `looked_at` has the counts of the run."""
+    """How often each check had something to judge, by id, without what has an excuse. For checks
+    whose facts exist only if something is wrong, `looked_at` has the counts of the run."""
     judged: Counter[str] = Counter()
     for check in CONTRACT.values():
         names = {LOOKED_AT[kind] for kind in check.judged if kind in LOOKED_AT}
         seen = sum(looked_at[name] for name in names)
-        judged[check.id] = seen if names else tally.judged[check.id]
+        judged[check.id] = seen if names else tally.judged[check.id] - tally.excused[check.id]
     return judged
 
 

@@ -5,40 +5,66 @@ from collections.abc import Iterator
 from kvproof.invariants.check import check
 from kvproof.invariants.engines import message_of
 from kvproof.invariants.slots import content
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
 from kvproof.model.facts.connectors import (
+    AskedAfterReset,
     CopiedAgain,
     CopiedTooEarly,
     EngineKnown,
     LeftOpen,
-    Missed,
+    LookedUp,
     NeverBegun,
     NeverNotified,
     NotifiedTooEarly,
-    Remembered,
     ResetRaised,
+    Since,
     StateSaved,
 )
 from kvproof.model.severity import Severity
 
+NOT_OFFERED: dict[Since, Excuse] = {
+    "asked later": choice("the connector asks to be asked again later"),
+    "computes all": choice("the request must compute its whole prompt"),
+    "may not keep": choice("the connector does not say that it keeps each prompt"),
+    "no prefix cache": choice("the engine has no prefix cache"),
+    "failed": choice("the memory behind the connector lost something or failed"),
+    "states": choice("a cache group has states, and not each of them is stored"),
+    "window": choice("of a window, a store need only keep what the same prompt resumes with"),
+    "drafter": choice("a drafter computes the last block of a hit again"),
+    "answer": choice("the connector is not set to store answers"),
+    "runs": choice("the request that computed the tokens has not ended"),
+    "aborted": choice("the request that computed the tokens did not end well"),
+    "not idle": choice("the engine was not idle since the tokens were computed"),
+    "freed": choice("the blocks behind a window were needed before they were stored"),
+    "reset": choice("the connector's cache was reset since the tokens were computed"),
+    "restart": choice("another process has started an engine since the tokens were computed"),
+}
+"""Why a connector may offer fewer tokens than were computed before."""
+
 
 @check(
-    "a prompt whose blocks were stored is offered again",
+    "a prompt whose blocks were computed before is offered again",
     origin="get_num_new_matched_tokens; vllm#48596, vllm#48911",
     severity=Severity.LOST_PERFORMANCE,
 )
-def stored_prefix_is_offered(fact: Missed) -> Iterator[Judged]:
-    """A store is there so that a prompt is not computed twice. This is asked only of a
-    connector whose author says that it keeps every whole block of an ended prompt: then the same
-    prompt is offered once the engine had nothing more to do (vllm#48596, vllm#46865). It is asked
-    where all groups have full attention, and until what is behind the connector fails."""
+def stored_prefix_is_offered(fact: LookedUp) -> Iterator[Judged]:
+    """A store is there so that a prompt is not computed twice (vllm#48596, vllm#46865). The author
+    of a connector may say that it keeps every whole block of an ended prompt: then the same prompt
+    is offered once the engine had nothing more to do. Of other connectors, and where something has
+    happened since, a shorter offer has an excuse."""
+    short = [each for each in fact.alike if each.tokens > fact.tokens]
+    if not short:
+        yield holds()
+        return
+    plainest = min(short, key=lambda each: (len(each.since), -each.tokens))
     yield because(
         reason(
             "was_computed",
             "an earlier request computed the first {whole} tokens of {request}",
-            whole=fact.whole,
+            whole=plainest.tokens,
         ),
         reason("offers", "the connector offers {tokens} of them", tokens=fact.tokens),
+        excuses=(NOT_OFFERED[each] for each in plainest.since),
         request=fact.request,
     )
 
@@ -49,18 +75,39 @@ def stored_prefix_is_offered(fact: Missed) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
     apart="connectors",
 )
-def reset_forgets(fact: Remembered) -> Iterator[Judged]:
+def reset_forgets(fact: AskedAfterReset) -> Iterator[Judged]:
     """`reset_cache` is called when what is stored has become wrong: after an update of the weights.
     A connector that says that it has reset its cache, and then offers a prefix that was stored
     before, gives answers of the old weights."""
+    if not fact.tokens or fact.end <= fact.fresh:
+        yield holds()
+        return
     yield because(
         reason(
             "was_reset",
-            "an idle engine reset the connector's cache, and nothing was computed since",
+            "the connector's cache was reset, and steps computed {fresh} tokens of {request} since",
+            fresh=fact.fresh,
         ),
-        reason("offers", "the connector offers {tokens} tokens of {request}", tokens=fact.tokens),
+        reason(
+            "offers",
+            "the connector offers {tokens} tokens of {request}, up to token {end}",
+            tokens=fact.tokens,
+            end=fact.end,
+        ),
+        excuses=_after_reset(fact),
         request=fact.request,
     )
+
+
+def _after_reset(fact: AskedAfterReset) -> Iterator[Excuse]:
+    """Why a connector may offer what steps have not computed since a reset."""
+    if not fact.idle:
+        yield choice("requests ran during the reset, and store what they had computed")
+    if not fact.done:
+        # Nobody gains by what stays: a user that resets a store wants it empty.
+        yield release("the connector does not say that it has reset its cache")
+    if fact.steps:
+        yield release("steps computed other tokens since the reset")
 
 
 @check(

@@ -38,7 +38,6 @@ from kvproof.model.facts.connectors import (
     Fact,
     LoadEnded,
     Matched,
-    Missed,
     Owed,
     Past,
     Promised,
@@ -57,7 +56,7 @@ COPY = "copy_of_load_not_reserved"
 """The finding that explains a request that lacks a block for a copy of its state alone, beside
 others that have blocks, and the requests behind it."""
 
-BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Missed, Owed, Waits, Unfreed)
+BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Owed, Waits, Unfreed)
 """The facts by which two vLLMs behave the same or not: what a user of the connector could see. None
 has the id of a block: a vLLM may choose any free one."""
 

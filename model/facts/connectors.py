@@ -2,7 +2,7 @@
 makes sentences of them."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from kvproof.model.state import Death
 
@@ -249,20 +249,59 @@ class Owed(NamedTuple):
     steps: int = 0
 
 
-class Missed(NamedTuple):
-    """A prompt that was computed before, and that the connector should have stored, was not
-    offered: only `tokens` of its `whole` tokens were."""
+Since: TypeAlias = Literal[
+    "asked later",
+    "computes all",
+    "may not keep",
+    "no prefix cache",
+    "failed",
+    "states",
+    "window",
+    "drafter",
+    "answer",
+    "runs",
+    "aborted",
+    "not idle",
+    "freed",
+    "reset",
+    "restart",
+]
+"""A reason for which fewer tokens may be offered than were computed before: what is true of the
+look-up and of the engine, or has happened since the tokens were computed."""
+
+
+class Alike(NamedTuple):
+    """The first `tokens` tokens of a prompt, in blocks that are whole in each cache group, are
+    those of an earlier request, which computed them. `since` are the reasons for which fewer may be
+    offered."""
+
+    tokens: int
+    since: tuple[Since, ...]
+
+
+class LookedUp(NamedTuple):
+    """The scheduler asked the connector about a prompt that begins as earlier ones. `tokens` of it
+    are offered, with those that the engine has. `alike` has, for each set of reasons, the most
+    tokens that an earlier request computed."""
 
     request: str
     tokens: int
-    whole: int
+    alike: tuple[Alike, ...]
 
 
-class Remembered(NamedTuple):
-    """The connector offers tokens after a reset of its cache, and nothing was computed since."""
+class AskedAfterReset(NamedTuple):
+    """The scheduler asked the connector about a prompt after a reset of the connector's cache, and
+    it offers `tokens`, up to token `end`. Steps computed the first `fresh` tokens of the prompt
+    since. The engine was `idle` at the reset, the connector said that it was `done`, and `steps`
+    says whether a step computed anything since."""
 
     request: str
     tokens: int
+    end: int
+    fresh: int
+    idle: bool
+    done: bool
+    steps: bool
 
 
 class NotComputed(NamedTuple):
@@ -414,8 +453,8 @@ Fact: TypeAlias = (
     | Unfreed
     | RequestsEnded
     | Owed
-    | Missed
-    | Remembered
+    | LookedUp
+    | AskedAfterReset
     | NotComputed
     | Announced
     | EventMisread
@@ -437,8 +476,6 @@ LOOKED_AT: dict[type, str] = {
     SlotRead: "reads",
     NotComputed: "answers for whole prompts",
     Died: "steps",
-    Missed: "prompts that came again",
-    Remembered: "answers after a reset",
     ResetRaised: "resets",
     CopiedTooEarly: "copies of blocks",
     CopiedAgain: "copies of whole blocks",
@@ -464,6 +501,8 @@ COUNTED: dict[type, str] = {
     SendEnded: "reports",
     LoadFailed: "failures",
     BlocksKept: "kept requests",
+    LookedUp: "prompts that came again",
+    AskedAfterReset: "answers after a reset",
     Announced: "events with tokens",
     CacheStatistics: "statistics",
     PromptReported: "reported prompts",

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
@@ -19,13 +19,16 @@ from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shown import shown
 from kvproof.connectors.subject import TestedConnector
 from kvproof.invariants.check import Tally
+from kvproof.invariants.stores import NOT_OFFERED
 from kvproof.live import build
 from kvproof.live.adapt import CONFIG
 from kvproof.live.store import Storeless
 from kvproof.model.config import Group
 from kvproof.model.errors import AdapterDrift, NotValid
 from kvproof.model.facts.connectors import (
+    Alike,
     Announced,
+    AskedAfterReset,
     CacheStatistics,
     CopiedAgain,
     CopiedTooEarly,
@@ -42,6 +45,7 @@ from kvproof.model.facts.connectors import (
     LeftOpen,
     LoadEnded,
     LoadFailed,
+    LookedUp,
     Matched,
     MayFail,
     NeverBegun,
@@ -50,6 +54,7 @@ from kvproof.model.facts.connectors import (
     Past,
     Promised,
     PromptReported,
+    Since,
     StateSaved,
     StoreReset,
 )
@@ -101,6 +106,38 @@ def test_a_load_may_fail_only_where_something_was_lost_during_it() -> None:
         assert not list(broken([load, lost, failed], Past()))
 
 
+def test_a_shorter_offer_has_the_fewest_excuses_that_some_earlier_prompt_leaves() -> None:
+    def found(*alike: Alike, tokens: int = 4) -> list[tuple[str, ...]]:
+        tally = Tally()
+        [*violations] = broken([LookedUp("r0", tokens, alike)], Past(), tally)
+        return [tuple(each.says for each in f.excuses) for f in (*violations, *tally.kept)]
+
+    running, kept = Alike(12, ("runs", "window")), Alike(8, ())
+    assert found(running) == [(NOT_OFFERED["runs"].says, NOT_OFFERED["window"].says)]
+    assert found(running, kept) == [()]
+    assert found(kept, tokens=8) == []
+    assert {*NOT_OFFERED} == {*get_args(Since)}
+
+
+@pytest.mark.parametrize(
+    ("asked", "kinds"),
+    [
+        (AskedAfterReset("r0", 8, 8, 4, idle=True, done=True, steps=False), [()]),
+        (AskedAfterReset("r0", 8, 8, 8, idle=True, done=True, steps=True), []),
+        (AskedAfterReset("r0", 8, 8, 4, idle=True, done=True, steps=True), [("release",)]),
+        (AskedAfterReset("r0", 8, 8, 0, idle=False, done=True, steps=False), [("choice",)]),
+        (AskedAfterReset("r0", 8, 8, 0, idle=True, done=False, steps=False), [("release",)]),
+        (AskedAfterReset("r0", 0, 4, 0, idle=True, done=True, steps=False), []),
+    ],
+)
+def test_what_is_offered_after_a_reset_was_computed_since(
+    asked: AskedAfterReset, kinds: list[tuple[str, ...]]
+) -> None:
+    tally = Tally()
+    violations = list(broken([asked], Past(), tally))
+    assert [tuple(e.kind for e in f.excuses) for f in (*violations, *tally.kept)] == kinds
+
+
 def test_what_is_right_is_judged_too() -> None:
     """So a check that had nothing to judge is told from one that holds."""
 
@@ -119,7 +156,7 @@ def test_what_is_right_is_judged_too() -> None:
     assert "recomputed_prompt_is_not_loaded" in judged(asked)
     assert judged(Announced(1, 4, 4, None, groups=1)) == {"events_carry_whole_blocks"}
     assert "events_name_their_group" in judged(Announced(1, 4, 4, 4, groups=2))
-    assert judged(CacheStatistics("engine's", 0, 2)) == {"statistics_count_once"}
+    assert judged(CacheStatistics("engine's", 2, 2)) == {"statistics_count_once"}
     assert judged(reads=7) == {"request_reads_its_own_tokens"}
 
 

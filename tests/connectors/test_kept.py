@@ -100,21 +100,21 @@ def test_nothing_is_lost_without_a_mistake(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "asked"),
+    ("plan", "asked", "excused"),
     [
-        (ConnectorPlan(ENGINE, AGAIN), 1),
-        (ConnectorPlan(ENGINE, (SubmitRequest(0, 14), SubmitRequest(0, 14), Drain())), 0),
-        (ConnectorPlan(ENGINE, (*AGAIN[:2], ResetCache(connector=True), *AGAIN[3:])), 0),
-        (ConnectorPlan(ENGINE, (*AGAIN[:2], Forget(), *AGAIN[2:])), 0),
+        (ConnectorPlan(ENGINE, AGAIN), 1, 0),
+        (ConnectorPlan(ENGINE, (SubmitRequest(0, 14), SubmitRequest(0, 14), Drain())), 0, 0),
+        (ConnectorPlan(ENGINE, (*AGAIN[:2], ResetCache(connector=True), *AGAIN[3:])), 0, 1),
+        (ConnectorPlan(ENGINE, (*AGAIN[:2], Forget(), *AGAIN[2:])), 0, 1),
     ],
     ids=["kept", "not yet stored", "reset", "forgotten"],
 )
 def test_a_prompt_is_expected_that_ended_and_was_not_forgotten(
-    plan: ConnectorPlan, asked: int
+    plan: ConnectorPlan, asked: int, excused: int
 ) -> None:
     result = play(SHIPPED["mooncake-store"].subject, plan)
     assert result.findings == ()
-    assert result.judged["prompts that came again"] == asked
+    assert (result.times_judged[RULE], result.excused[RULE]) == (asked, excused)
 
 
 def test_a_second_load_of_a_request_in_one_action_is_a_load_of_its_own() -> None:
