@@ -90,10 +90,11 @@ def first_bad_and_good(row: HeatMapRow, versions: Sequence[str]) -> tuple[str | 
 
 
 def invariant_rows(releases: Sequence[SurveyedRelease]) -> list[HeatMapRow]:
-    """A row for each invariant."""
+    """A row for each invariant, but for ideals: a release alone says nothing of these."""
     return [
         HeatMapRow(i.id, i.origin, tuple(_invariant(release, i) for release in releases))
         for i in INVARIANTS.values()
+        if not i.ideal
     ]
 
 
