@@ -1,9 +1,9 @@
 """Ghost state after an event: a function of the observed states around it and of the event.
 
 It uses no rule of the reference, so that a mistake in the reference cannot hide here. An entry of
-`served` means that a prompt's prefill completed and that nothing was evicted since. The record is
-cleared when a cache entry is lost or the cache is reset. It has no entry for a prompt that lost a
-cache entry during its prefill. So it never claims too much.
+`served` means that a prompt's prefill completed and that nothing of it was evicted since. A prompt
+is forgotten when a cache entry of it is lost, and all are when the cache is reset. A prompt that
+lost a cache entry during its prefill has no entry. So it never claims too much.
 """
 
 from collections.abc import Sequence
@@ -41,8 +41,9 @@ def after(
     ours = getattr(event, "engine", cluster.decode.name) == cfg.name
     lost = lost_entries(before.cached, after.cached)
     admitted = [a for a in effects.admissions if a.engine == cfg.name]
+    served = () if cfg.name in effects.resets else _served(before, event if ours else None)
     return Ghost(
-        () if lost or cfg.name in effects.resets else _served(before, event if ours else None),
+        _without(served, lost),
         _mirror(before, effects if ours else Effects()),
         _shared(cluster, before, after, admitted, lost),
     )
@@ -51,8 +52,20 @@ def after(
 def served_at(before: Engine, admission: Admission) -> tuple[Served, ...]:
     """The prompts that were served, with nothing evicted, when a request looked up the cache. Other
     requests may have taken blocks earlier in the same step."""
-    lost = lost_entries(before.cached, admission.cached)
-    return () if lost else before.ghost.served
+    return _without(before.ghost.served, lost_entries(before.cached, admission.cached))
+
+
+def _without(served: tuple[Served, ...], lost: Sequence[tuple[Key, int]]) -> tuple[Served, ...]:
+    """The prompts of which no cache entry was lost: neither one of their own prefix, nor one of a
+    longer prompt, whose block may serve them too."""
+    if not lost or not served:
+        return served
+    prefixes = {prefix for (_, prefix), _ in lost}
+    return tuple(
+        each
+        for each in served
+        if not any(each.prompt.startswith(p) or p.startswith(each.prompt) for p in prefixes)
+    )
 
 
 def _served(before: Engine, event: Event | None) -> tuple[Served, ...]:

@@ -23,7 +23,7 @@ class Served(NamedTuple):
 
 class Ghost(NamedTuple):
     """The ghost state of one engine. `served` has the prompts whose prefill completed on this
-    engine, as long as nothing was evicted since.
+    engine, as long as nothing of them was evicted since.
 
     `mirror` has the keys that a KV-event listener assumes to be cached.
 

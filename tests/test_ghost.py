@@ -203,12 +203,12 @@ def test_with_overlapping_steps_the_oldest_counting_step_serves_a_prompt(
     assert served_after(behind, FULL, Complete("E")) == []
 
 
-def test_served_prompts_are_forgotten_when_a_cache_entry_is_lost() -> None:
-    before = FULL._replace(ghost=Ghost((Served("abcd", 0),)))
+def test_served_prompts_are_forgotten_when_a_cache_entry_of_them_is_lost() -> None:
+    before = FULL._replace(ghost=Ghost((Served("abcd", 0), Served("xy", 0))))
     blocks = (*FULL.blocks[:2], *(Block(),) * 4)
     without = before._replace(cached=((AB, (1,)),), blocks=blocks)
-    assert served_after(before, before, Evict("E", 5)) == ["abcd"]
-    assert served_after(before, without, Evict("E", 2)) == []
+    assert served_after(before, before, Evict("E", 5)) == ["abcd", "xy"]
+    assert served_after(before, without, Evict("E", 2)) == ["xy"]
 
 
 def test_a_prompt_that_loses_a_block_during_its_prefill_is_not_served() -> None:
