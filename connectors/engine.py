@@ -604,16 +604,14 @@ class DrivenEngine:
             self.facts.append(AskedAfterReset(name, tokens, end, fresh, *more))
 
     def _note_event(self, event: Any) -> None:
-        """Record an event of stored blocks that carries their tokens."""
-        if tokens := getattr(event, "token_ids", None):
+        """Record an event of stored blocks, and the tokens that it carries for each hash whose
+        prefix is known."""
+        if hasattr(event, "token_ids"):
             group = getattr(event, "group_idx", None)
             size = self.cfg.groups[group].block_size if group is not None else None
-            hashes = len(event.block_hashes)
-            sizes = hashes, len(tokens), event.block_size
+            sizes = len(event.block_hashes), len(event.token_ids or ()), event.block_size
             self.facts.append(Announced(*sizes, size, len(self.cfg.groups)))
-            for wrong in self.named.judged(event):
-                self.owners.judged["hashes of events whose prefix is known"] += 1
-                self.facts += [wrong] if wrong else []
+            self.facts.extend(self.named.carried(event))
 
     def _listen(self, connector: Any) -> None:
         """Record the answers of the scheduler side of the connector."""

@@ -12,7 +12,7 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from kvproof.connectors.device.replaced import found
 from kvproof.connectors.device.store_client import StoreClient
 from kvproof.model.facts.connectors import (
-    EventMisread,
+    EventTokens,
     Fact,
     LeftOpen,
     NeverBegun,
@@ -169,18 +169,16 @@ class NamedPrefixes:
         """Add the prefixes of a request, including those of its answer."""
         self.requests.append(request)
 
-    def judged(self, event: Any) -> Iterator[EventMisread | None]:
-        """For each known hash of an event: the tokens that the event carries and the prefix, if
-        these tokens are not the last ones of the prefix; otherwise None."""
-        prefixes = self._prefixes()
-        size, tokens = event.block_size, list(event.token_ids)
+    def carried(self, event: Any) -> Iterator[EventTokens]:
+        """For each known hash of an event: the tokens that the event carries, and the prefix."""
+        size, tokens = event.block_size, list(event.token_ids or ())
+        prefixes = self._prefixes() if tokens else {}
         for at, name in enumerate(event.block_hashes):
             carried = tokens[at * size : (at + 1) * size]
             prefix = prefixes.get(name)
             if prefix is None or not carried:
                 continue
-            right = prefix[-len(carried) :] == carried
-            yield None if right else EventMisread(_text(carried), _text(prefix))
+            yield EventTokens(_text(carried), _text(prefix))
 
     def _prefixes(self) -> dict[Any, list[int]]:
         return {

@@ -308,11 +308,12 @@ class ConnectorWorker:
 
     def _note_order(self) -> None:
         """Record the facts about copies out of the caches. Where hits end inside a block, its bytes
-        have several keys, and may be copied more than once."""
+        have several keys."""
         order, parts = self.clock.order, self.cfg.partial_block_hits
-        self.facts.extend(f for f in order.take() if not (parts and isinstance(f, CopiedAgain)))
+        for fact in order.take():
+            self.facts.append(fact._replace(parts=parts) if isinstance(fact, CopiedAgain) else fact)
         self.owners.judged["copies of blocks"] += order.copies
-        judged = order.remembers and not parts
+        judged = order.by_block and not (order.reset or parts)
         self.owners.judged["copies of whole blocks"] += order.copies * judged
         order.copies = 0
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
-from kvproof.model.facts.connectors import Announced, EventMisread
+from kvproof.model.because import Judged, because, holds, reason, release
+from kvproof.model.facts.connectors import Announced, EventTokens
 from kvproof.model.severity import Severity
 
 
@@ -18,6 +18,8 @@ def events_carry_whole_blocks(fact: Announced) -> Iterator[Judged]:
     for each hash. An event whose tokens are not those blocks gives the router wrong keys, and it
     sends requests elsewhere (vllm#51614). An event with one hash may be about a prefix that ends
     inside a block: then it has the tokens after the last prefix with a hash."""
+    if not fact.tokens:
+        return  # cannot be judged: `events_name_their_tokens` is about an event without tokens
     carries = reason(
         "carries",
         "an event of stored blocks has {hashes} hashes and {tokens} tokens",
@@ -47,9 +49,12 @@ def events_carry_whole_blocks(fact: Announced) -> Iterator[Judged]:
     origin="take_events, BlockStored.token_ids; vllm#42959",
     severity=Severity.LOST_PERFORMANCE,
 )
-def events_have_tokens_of_their_hash(fact: EventMisread) -> Iterator[Judged]:
+def events_have_tokens_of_their_hash(fact: EventTokens) -> Iterator[Judged]:
     """A router learns from events which prefixes a store has: it makes its own keys of the tokens.
     An event that has the tokens of another block sends requests to where their prefix is not."""
+    if fact.prefix.endswith(fact.carried):
+        yield holds()
+        return
     yield because(
         reason(
             "carries_tokens",
@@ -77,4 +82,27 @@ def events_name_their_group(fact: Announced) -> Iterator[Judged]:
         yield because(
             reason("groups", "the engine has {groups} cache groups", groups=fact.groups),
             reason("nameless", "an event of stored blocks names none of them"),
+            # Such an event could name the group of its hashes all the same.
+            excuses=() if fact.tokens else (release("the event has no tokens either"),),
+        )
+
+
+@check(
+    "an event of stored blocks names the tokens of the blocks",
+    origin="take_events, BlockStored.token_ids; vllm#51614",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def events_name_their_tokens(fact: Announced) -> Iterator[Judged]:
+    """A router makes its own keys of tokens. The hashes of an event are of no use to a router that
+    has not seen the tokens of these blocks in another event. An ideal, because most connectors send
+    hashes alone: a connector that names tokens, and no longer does, is told beside its base."""
+    if fact.tokens:
+        yield holds()
+    else:
+        yield because(
+            reason("stored", "an event of stored blocks has {hashes} hashes", hashes=fact.hashes),
+            reason("no_tokens", "it has no tokens"),
+            # No choice: nobody gains by an event that a router cannot read.
+            excuses=(release("the event has hashes alone"),),
         )

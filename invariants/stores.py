@@ -185,7 +185,18 @@ def copies_are_made_once(fact: CopiedAgain) -> Iterator[Judged]:
     yield because(
         reason("under_way", "a copy of {size} bytes of a KV cache is under way", size=fact.size),
         reason("again", "the same bytes are copied again"),
+        excuses=_why_again(fact),
     )
+
+
+def _why_again(fact: CopiedAgain) -> Iterator[Excuse]:
+    """Why the same bytes may be copied once more."""
+    if not fact.by_block:
+        yield choice("the connector has keys for several blocks together, which may share one")
+    if fact.parts:
+        yield choice("the beginning of a block has a key of its own")
+    if fact.reset:
+        yield choice("the connector's cache was reset, and it has forgotten its copies")
 
 
 @check(

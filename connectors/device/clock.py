@@ -174,12 +174,12 @@ class UnderWay(NamedTuple):
 class ModelOrder:
     """The numbered works of the model: works up to number `computed` are submitted, and the host
     knows that works up to `finished` are complete. `caches` has the bytes of the KV caches by
-    address, and `copies` counts the checked copies of blocks. `remembers` says whether a second
-    copy of bytes that are being copied is recorded."""
+    address, and `copies` counts the checked copies of blocks. With `by_block`, each block is copied
+    for a key of its own. `reset` says that a connector has forgotten copies in progress."""
 
-    def __init__(self, remembers: bool = True) -> None:
+    def __init__(self, by_block: bool = True) -> None:
         self.computed = self.finished = self.copies = 0
-        self.remembers = remembers
+        self.by_block, self.reset = by_block, False
         self.caches: dict[int, int] = {}
         self._fresh: list[FreshBlock] = []
         self._under_way: list[UnderWay] = []
@@ -200,10 +200,9 @@ class ModelOrder:
 
     def forget_copies(self) -> None:
         """Forget the copies in progress, because the connector that submitted them forgets them.
-        They may still run at any time, so from now on no copy is compared with those in
-        progress."""
+        They may still run at any time."""
         self._under_way.clear()
-        self.remembers = False
+        self.reset = True
 
     def finish(self, number: int) -> None:
         """Record that the host knows that the works up to a number are complete."""
@@ -230,8 +229,8 @@ class ModelOrder:
                 break
         copy = UnderWay(by, address, ctypes.string_at(address, size), over)
         self._under_way = [each for each in self._under_way if not each.over()]
-        if self.remembers and any(each[:3] == copy[:3] for each in self._under_way):
-            self._facts.append(CopiedAgain(address, size))
+        if any(each[:3] == copy[:3] for each in self._under_way):
+            self._facts.append(CopiedAgain(address, size, self.by_block, reset=self.reset))
         self._under_way.append(copy)
 
     def take(self) -> list[CopiedTooEarly | CopiedAgain]:

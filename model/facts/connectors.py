@@ -165,10 +165,15 @@ class CopiedTooEarly(NamedTuple):
 
 class CopiedAgain(NamedTuple):
     """The connector submitted a copy out of the KV caches while another copy of the same bytes was
-    in progress. `address` is the first byte, `size` the number of bytes."""
+    in progress. `address` is the first byte, `size` the number of bytes. With `by_block`, each
+    block has a key of its own, and with `parts`, also the beginnings of a block have keys. `reset`
+    says that the connector's cache was reset before."""
 
     address: int
     size: int
+    by_block: bool = True
+    parts: bool = False
+    reset: bool = False
 
 
 class Died(NamedTuple):
@@ -313,9 +318,9 @@ class NotComputed(NamedTuple):
 
 class Announced(NamedTuple):
     """The connector reports blocks of a group as stored (`BlockStored`). The event has `hashes`
-    hashes and `tokens` tokens, and says that a block has `block_tokens` tokens. `group_tokens` is
-    the real number of tokens of a block of the named group, None where the event names no group.
-    The engine has `groups` groups."""
+    hashes and `tokens` tokens, perhaps none, and says that a block has `block_tokens` tokens.
+    `group_tokens` is the real number of tokens of a block of the named group, None where the event
+    names no group. The engine has `groups` groups."""
 
     hashes: int
     tokens: int
@@ -324,9 +329,9 @@ class Announced(NamedTuple):
     groups: int = 1
 
 
-class EventMisread(NamedTuple):
-    """The connector reports a block as stored under the hash of `prefix`, but with the tokens
-    `carried`, which are not the last tokens of that prefix."""
+class EventTokens(NamedTuple):
+    """The connector reports a block as stored under the hash of `prefix`, with the tokens
+    `carried`. They should be the last tokens of that prefix."""
 
     carried: str
     prefix: str
@@ -457,7 +462,7 @@ Fact: TypeAlias = (
     | AskedAfterReset
     | NotComputed
     | Announced
-    | EventMisread
+    | EventTokens
     | CacheStatistics
     | PromptReported
     | StateSaved
@@ -484,7 +489,6 @@ LOOKED_AT: dict[type, str] = {
     NeverNotified: "notified ends of requests",
     LeftOpen: "files and clients that were opened",
     EngineKnown: "engines that were gone for long",
-    EventMisread: "hashes of events whose prefix is known",
     ItemMissing: "images read",
     ItemUnkept: "images read",
     ItemWrong: "images loaded",
@@ -503,7 +507,8 @@ COUNTED: dict[type, str] = {
     BlocksKept: "kept requests",
     LookedUp: "prompts that came again",
     AskedAfterReset: "answers after a reset",
-    Announced: "events with tokens",
+    Announced: "events of stored blocks",
+    EventTokens: "hashes of events whose prefix is known",
     CacheStatistics: "statistics",
     PromptReported: "reported prompts",
     StateSaved: "saved hidden states",

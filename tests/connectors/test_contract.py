@@ -33,7 +33,7 @@ from kvproof.model.facts.connectors import (
     CopiedAgain,
     CopiedTooEarly,
     EngineKnown,
-    EventMisread,
+    EventTokens,
     Fact,
     ItemDropped,
     ItemMissing,
@@ -138,6 +138,21 @@ def test_what_is_offered_after_a_reset_was_computed_since(
     assert [tuple(e.kind for e in f.excuses) for f in (*violations, *tally.kept)] == kinds
 
 
+@pytest.mark.parametrize(
+    ("fact", "excused"),
+    [
+        (Announced(2, 0, 0, 4, groups=2), {"events_name_their_tokens"}),
+        (Announced(2, 0, 0, None, 2), {"events_name_their_tokens", "events_name_their_group"}),
+        (CopiedAgain(64, 32, by_block=False), {"copies_are_made_once"}),
+        (CopiedAgain(64, 32, parts=True, reset=True), {"copies_are_made_once"}),
+    ],
+)
+def test_what_a_connector_may_do_is_excused(fact: Fact, excused: set[str]) -> None:
+    tally = Tally()
+    assert not list(broken([fact], Past(), tally))
+    assert {each.invariant for each in tally.kept} == excused
+
+
 def test_what_is_right_is_judged_too() -> None:
     """So a check that had nothing to judge is told from one that holds."""
 
@@ -154,7 +169,10 @@ def test_what_is_right_is_judged_too() -> None:
     assert judged(Matched("r0", 0, None, False, 9)) == {"matched_tokens_can_be_loaded"}
     asked = Matched("r0", 0, 0, False, 9, computes_all=True)
     assert "recomputed_prompt_is_not_loaded" in judged(asked)
-    assert judged(Announced(1, 4, 4, None, groups=1)) == {"events_carry_whole_blocks"}
+    assert judged(Announced(1, 4, 4, None, groups=1)) == {
+        "events_carry_whole_blocks",
+        "events_name_their_tokens",
+    }
     assert "events_name_their_group" in judged(Announced(1, 4, 4, 4, groups=2))
     assert judged(CacheStatistics("engine's", 2, 2)) == {"statistics_count_once"}
     assert judged(reads=7) == {"request_reads_its_own_tokens"}
@@ -215,7 +233,9 @@ OF_VLLM = (
         (Announced(1, 4, 4, None, groups=2),),
         Announced(1, 4, 4, None, groups=1),
     ),
-    OfVllm("events_have_tokens_of_their_hash", (EventMisread("ab", "abcd"),), MayFail()),
+    OfVllm(
+        "events_have_tokens_of_their_hash", (EventTokens("ab", "abcd"),), EventTokens("cd", "abcd")
+    ),
     OfVllm("recomputed_prompt_is_not_reused", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
 )
 
