@@ -28,6 +28,7 @@ from kvproof.model.state import (
     FAILED,
     LOADED,
     LOADING,
+    NULL,
     SAMPLED,
     SENDING,
     Engine,
@@ -544,11 +545,18 @@ def _why_not_cached(
         yield choice("sparse retention keeps few states and windows")
     if request.hit < hit <= request.hit + request.external:
         yield choice("of loaded tokens, only the last state and the end of a window are there")
-    if group.kind == "window" and hit <= computed.settled:
+    passed = _has_passed(request, cfg.groups.index(group), len(prefix) // group.block_size)
+    if group.kind == "window" and (hit <= computed.settled or passed):
         yield choice("the window has gone on since")
     at_end = isinstance(event, Schedule) and not computed.ended and hit == request.computed
     if group.kind == "mamba" and not at_end:
         yield choice("a state is kept only where a chunk ends")
+
+
+def _has_passed(request: Request, group: int, blocks: int) -> bool:
+    """Whether a request has given up the last of its first `blocks` blocks in a group."""
+    table = request.tables[group] if request.tables else ()
+    return 0 < blocks <= len(table) and table[blocks - 1] == NULL
 
 
 @check(
