@@ -480,7 +480,8 @@ def _gone_on(cfg: EngineConfig, step: Step, before: Engine, after: Engine) -> It
     if before.requests is after.requests:
         return
     apart = 0 if cfg.hash_lookahead_tokens else alike_after_hit(cfg)
-    chosen = (step.event.chose or ()) if isinstance(step.event, Schedule) else ()
+    event = step.event
+    chosen = (event.chose or ()) if isinstance(event, Schedule) else ()
     scheduled = {choice.request for choice in chosen if isinstance(choice, Compute)}
     for request in after.requests:
         earlier = before.find(request.id)
@@ -488,7 +489,7 @@ def _gone_on(cfg: EngineConfig, step: Step, before: Engine, after: Engine) -> It
             continue
         first = settled = max(_known_and_computed(cfg, earlier), request.hit)
         last = _known_and_computed(cfg, request)
-        if request.id in scheduled:
+        if request.id in scheduled and getattr(event, "engine", "") == after.name:
             first = max(first - _slack(cfg), request.hit)
         if first >= last:
             continue
