@@ -528,10 +528,10 @@ def _over(cfg: EngineConfig, step: Step, before: Engine, after: Engine) -> Itera
 
 
 def _why_not_cached(
-    cfg: EngineConfig, step: Step, computed: _Computed, group: Group, hit: int, prefix: str
+    cfg: EngineConfig, step: Step, computed: _Computed, index: int, hit: int, prefix: str
 ) -> Iterator[Excuse]:
-    """Why a prefix that a hit needs in a group may not be cached."""
-    request, event = computed.request, step.event
+    """Why a prefix that a hit needs in the group of this index may not be cached."""
+    request, event, group = computed.request, step.event, cfg.groups[index]
     if not computed.ended and not isinstance(event, Schedule):
         yield choice("the request goes on, and may cache a block in its next step")
     if computed.ended and hit > computed.settled:
@@ -546,7 +546,7 @@ def _why_not_cached(
         yield choice("sparse retention keeps few states and windows")
     if request.hit < hit <= request.hit + request.external:
         yield choice("of loaded tokens, only the last state and the end of a window are there")
-    passed = _has_passed(request, cfg.groups.index(group), len(prefix) // group.block_size)
+    passed = _has_passed(request, index, len(prefix) // group.block_size)
     if group.kind == "window" and (hit <= computed.settled or passed):
         yield choice("the window has gone on since")
     at_end = isinstance(event, Schedule) and not computed.ended and hit == request.computed
@@ -603,9 +603,7 @@ def computed_tokens_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]
                             "group {group} has not cached its block that ends with token {end}",
                             end=len(prefix),
                         ),
-                        excuses=_why_not_cached(
-                            cfg, step, computed, cfg.groups[index], hit, prefix
-                        ),
+                        excuses=_why_not_cached(cfg, step, computed, index, hit, prefix),
                         engine=after.name,
                         request=computed.request.id,
                         group=index,
