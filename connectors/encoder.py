@@ -17,6 +17,7 @@ from kvproof.live import adapt
 from kvproof.live.encoder_settings import only_encodes
 from kvproof.model.facts.connectors import (
     ItemDropped,
+    ItemEncoded,
     ItemMissing,
     ItemsHeld,
     ItemsOwed,
@@ -40,6 +41,7 @@ class EncoderCache:
         self.room = room
         self.read = self.loaded = self.drops = 0
         self.dropped: list[str] = []
+        self.items: list[ItemEncoded] = []
         self.encoded: set[str] = set()
         self.manager: Any = None
         self.connector: Any = None
@@ -67,24 +69,28 @@ class EncoderCache:
 
     def compute(self, output: Any) -> Any:
         """Drop, load and compute outputs, and return the connector's report. Afterwards `loaded` is
-        the number of loaded outputs, `drops` the number of dropped ones, and `dropped` has the
-        dropped outputs that the scheduler's encoder cache still has."""
+        the number of loaded outputs, `drops` the number of dropped ones, `dropped` has the dropped
+        outputs that the scheduler's encoder cache still has, and `items` the encoded images."""
         for new in output.scheduled_new_reqs:
             self.features[new.req_id] = new.mm_features
         self.drops = len(output.free_encoder_mm_hashes)
         self.dropped = [n for n in output.free_encoder_mm_hashes if n in self.manager.cached]
         for name in output.free_encoder_mm_hashes:
             self.held.pop(name, None)
+        self.items = []
         before = len(self.held)
         with self._transfers(output) as moved:
             self.loaded = len(self.held) - before
             for request, inputs in output.scheduled_encoder_inputs.items():
                 for index in inputs:
                     feature = self.features[request][index]
-                    self.held[feature.identifier] = made_of(feature)
-                    self.encoded.add(feature.identifier)
+                    name = feature.identifier
+                    again = name in self.encoded
+                    self.items.append(ItemEncoded(request, name, again, name in self.held))
+                    self.held[name] = made_of(feature)
+                    self.encoded.add(name)
                     if self.connector is not None:
-                        self.connector.save_caches(self.held, feature.identifier)
+                        self.connector.save_caches(self.held, name)
         return moved
 
     def _transfers(self, output: Any) -> AbstractContextManager[Any]:

@@ -135,6 +135,7 @@ class ConnectorWorker:
         if self.encoder.room:
             if (loaded := self.encoder.compute(output)) is not None:
                 more["ec_connector_output"] = loaded
+            self.facts.extend(self.encoder.items)
             if self.encoder.alone:
                 return step_output.encoded(output, **more)
             starts = {part.request: part.start for part in parts}

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Judged, because, choice, holds, reason, release
 from kvproof.model.facts.connectors import (
     ItemDropped,
+    ItemEncoded,
     ItemMissing,
     ItemsHeld,
     ItemsOwed,
@@ -93,6 +94,32 @@ def encoder_drops_what_it_gave_up(fact: ItemDropped) -> Iterator[Judged]:
         reason("has", "the encoder cache has image {item}", item=fact.item),
         reason("drops", "the worker is to drop what the encoder made of it"),
     )
+
+
+@check(
+    "an image is encoded once",
+    origin="EncoderCacheManager.check_and_update_cache",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def image_is_encoded_once(fact: ItemEncoded) -> Iterator[Judged]:
+    """The encoder of images takes longer than many steps of the model. An ideal, because an encoder
+    cache has no room for all images: a scheduler that encodes more of them again than before is
+    told beside its base."""
+    if not fact.again:
+        yield holds()
+        return
+    yield because(
+        reason("was_encoded", "an earlier step encoded image {item}", item=fact.item),
+        reason("is_encoded", "a step encodes it again, for {request}"),
+        excuses=(STILL_THERE if fact.held else DROPPED,),
+        request=fact.request,
+    )
+
+
+# No choice: what the worker has costs nothing to read.
+STILL_THERE = release("the worker still has its output")
+DROPPED = choice("its output was dropped since")
 
 
 @check(

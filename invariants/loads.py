@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import check
 from kvproof.invariants.slots import content, place
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Excuse, Judged, because, choice, holds, reason
 from kvproof.model.facts.connectors import (
     Loaded,
     LoadEnded,
@@ -238,26 +238,35 @@ def loads_do_not_fail(fact: Promised | LoadEnded | LoadFailed, past: Past) -> It
     """A connector matches only tokens that are there at the time of the call. So a load succeeds
     while what is behind the connector loses nothing and does not fail. If it fails, vLLM ends the
     request with an error (`kv_load_failure_policy` "fail", the default)."""
-    if past.may_fail:
-        return
     if isinstance(fact, Promised):
-        yield holds()  # a worker reports a load that fails, and not each that succeeds
+        # a worker reports a load that fails, and not each that succeeds
+        yield holds(not past.may_fail)
         return
-    nothing = reason("nothing_lost", "nothing behind the connector was lost, and nothing failed")
+    promised = reason("was_there", "what the connector promised was there at the time of its call")
     if isinstance(fact, LoadEnded):
-        if fact.failed and fact.request not in past.reset:
+        if fact.failed:
             yield because(
-                nothing,
+                promised,
                 reason("load_failed", "the worker reports that the load of {request} failed"),
+                excuses=_why_failed(past, fact.request in past.reset),
                 request=fact.request,
             )
-    elif not past.reset:
+    else:
         yield because(
-            nothing,
+            promised,
             reason(
                 "blocks_failed",
                 "the worker reports that the load of blocks {blocks} failed",
                 blocks=fact.blocks,
             ),
+            excuses=_why_failed(past, bool(past.reset)),
             block=fact.blocks[0],
         )
+
+
+def _why_failed(past: Past, reset: bool) -> Iterator[Excuse]:
+    """Why a load may fail."""
+    if past.may_fail:
+        yield choice("the memory behind the connector may have lost its content, or fail")
+    if reset:
+        yield choice("the connector's cache was reset during a load")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import check
 from kvproof.invariants.parties import WRITTEN, blocks_filled, blocks_sent, kernel_block
-from kvproof.model.because import Judged, Reason, because, holds, reason
+from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.config.sides import giver, incoming, is_reverse, taker
 from kvproof.model.events import Complete
@@ -13,6 +13,9 @@ from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
 from kvproof.model.state import ABORTED, COUNTS, LOADING, SENDING, Engine, State, Table
 from kvproof.model.step import Step
+
+LOADS_A_PART = choice("of what D has computed, P loads the part that its prompt needs")
+MOVED_ON = choice("a window or a state of D has moved on behind this prompt")
 
 FILLING = (Phase.READING, Phase.OVERDUE)
 """Phases in which the receiver's blocks are being filled."""
@@ -43,7 +46,7 @@ def prefill_and_decode_agree(state: State, cluster: Cluster) -> Iterator[Judged]
             continue
         loaded = request.hit + request.external
         divisible = is_reverse(transfer.request) and all(g.kind == "full" for g in sink.groups)
-        if loaded == transfer.tokens or (loaded < transfer.tokens and divisible):
+        if loaded == transfer.tokens:
             yield holds()
         else:
             yield because(
@@ -59,6 +62,7 @@ def prefill_and_decode_agree(state: State, cluster: Cluster) -> Iterator[Judged]
                     "{engine} counts {loaded} tokens as computed after the load",
                     loaded=loaded,
                 ),
+                excuses=(LOADS_A_PART,) if divisible and loaded < transfer.tokens else (),
                 engine=sink.name,
                 request=taken,
             )
@@ -158,10 +162,10 @@ def paired_offsets_are_equal(step: Step, cluster: Cluster) -> Iterator[Judged]:
         ours = step.after.engine(sink.name).find(taken)
         theirs = step.after.engine(source.name).find(sent)
         if ours is None or theirs is None:
-            continue
+            continue  # cannot be judged: an ended request has no table
         for group, (local, remote) in enumerate(pairs):
             if not sink.groups[group].attention:
-                continue
+                continue  # cannot be judged: a state is at no one token
             width = sink.kernel_tokens(group)
             for here, there in zip(local, remote, strict=False):
                 to = offset(ours.tables[group], here, sink.physical_per_logical, width)
@@ -267,7 +271,7 @@ def nothing_kept_for_nobody(state: State, cluster: Cluster) -> Iterator[Judged]:
     """
     decode = state.engine(cluster.decode.name)
     if decode.dead:
-        return
+        return  # cannot be judged: a dead D reports nothing, and `engine_survives` is about it
     for transfer in state.transfers:
         if transfer.phase != Phase.OFFERED:
             continue
@@ -290,13 +294,12 @@ def nothing_kept_for_nobody(state: State, cluster: Cluster) -> Iterator[Judged]:
             )
 
 
-def _usable(sink: EngineConfig, offered: int, prompt: int) -> int:
-    """Tokens of a reverse transfer that P can use. If D has computed more tokens than this prompt
-    has, full attention still has the KV of each token. A window or a Mamba state has moved on and
-    cannot be used."""
-    if all(g.kind == "full" for g in sink.groups):
-        return min(offered, prompt)
-    return offered if offered < prompt else 0
+def _moved_on(sink: EngineConfig, offered: int, prompt: int) -> tuple[Excuse, ...]:
+    """Why P may not use all tokens of a reverse transfer. If D has computed more tokens than this
+    prompt has, full attention still has the KV of each token. A window or a Mamba state has moved
+    on and cannot be used."""
+    divisible = all(g.kind == "full" for g in sink.groups)
+    return (MOVED_ON,) if offered >= prompt and not divisible else ()
 
 
 @check(
@@ -315,15 +318,16 @@ def offered_tokens_are_loaded(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """
     for admission in step.effects.admissions:
         if admission.route == "local":
-            continue
+            continue  # cannot be judged: nobody computes its prompt for it
         name = incoming(cluster, admission.engine, admission.request)
         transfer = step.before.transfer(name)
         if transfer is None or transfer.phase != Phase.OFFERED:
             continue
         (source, sent), sink = giver(cluster, name), taker(cluster, name).engine
-        offered = transfer.tokens
+        offered, excuses = transfer.tokens, tuple[Excuse, ...]()
         if is_reverse(name):
-            offered = _usable(sink, offered, len(admission.tokens))
+            offered = min(offered, len(admission.tokens))
+            excuses = _moved_on(sink, transfer.tokens, len(admission.tokens))
         if admission.hit + admission.external >= offered:
             yield holds()
         else:
@@ -341,6 +345,7 @@ def offered_tokens_are_loaded(step: Step, cluster: Cluster) -> Iterator[Judged]:
                     hit=admission.hit,
                     external=admission.external,
                 ),
+                excuses=excuses,
                 engine=sink.name,
                 request=admission.request,
             )

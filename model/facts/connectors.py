@@ -375,6 +375,16 @@ class StateSaved(NamedTuple):
     there: bool
 
 
+class ItemEncoded(NamedTuple):
+    """A step encodes an image for a request. `again` says that an earlier step has encoded it, and
+    `held` that the worker still has its output."""
+
+    request: str
+    item: str
+    again: bool
+    held: bool
+
+
 class ItemMissing(NamedTuple):
     """A step computes a token of an image, and the worker does not have the encoder's output for
     the image."""
@@ -466,6 +476,7 @@ Fact: TypeAlias = (
     | CacheStatistics
     | PromptReported
     | StateSaved
+    | ItemEncoded
     | ItemMissing
     | ItemWrong
     | ItemUnkept
@@ -517,6 +528,7 @@ COUNTED: dict[type, str] = {
     Unfreed: "requests that did not end",
     RequestsEnded: "idle engines",
     Owed: "idle engines",
+    ItemEncoded: "images encoded",
     ItemsHeld: "looks at the encoder cache",
     ItemsOwed: "looks at the encoder cache",
 }

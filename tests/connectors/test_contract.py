@@ -36,6 +36,7 @@ from kvproof.model.facts.connectors import (
     EventTokens,
     Fact,
     ItemDropped,
+    ItemEncoded,
     ItemMissing,
     ItemsHeld,
     ItemsOwed,
@@ -103,7 +104,9 @@ def test_a_load_may_fail_only_where_something_was_lost_during_it() -> None:
     assert [f.invariant for f in broken([load, failed], Past())] == ["loads_do_not_fail"]
     assert [f.invariant for f in broken([StoreReset(), load, failed], Past())] != []
     for lost in (StoreReset(), MayFail()):
-        assert not list(broken([load, lost, failed], Past()))
+        tally = Tally()
+        assert not list(broken([load, lost, failed], Past(), tally))
+        assert tally.excused == {"loads_do_not_fail": 1}
 
 
 def test_a_shorter_offer_has_the_fewest_excuses_that_some_earlier_prompt_leaves() -> None:
@@ -145,6 +148,8 @@ def test_what_is_offered_after_a_reset_was_computed_since(
         (Announced(2, 0, 0, None, 2), {"events_name_their_tokens", "events_name_their_group"}),
         (CopiedAgain(64, 32, by_block=False), {"copies_are_made_once"}),
         (CopiedAgain(64, 32, parts=True, reset=True), {"copies_are_made_once"}),
+        (ItemEncoded("r0", "α3", again=True, held=False), {"image_is_encoded_once"}),
+        (ItemEncoded("r0", "α3", again=False, held=False), set()),
     ],
 )
 def test_what_a_connector_may_do_is_excused(fact: Fact, excused: set[str]) -> None:
