@@ -105,6 +105,7 @@ class DrivenEngine:
         self.forgets = False
         self.given_up: dict[str, int] = {}
         self.named = NamedPrefixes(plan.engine.hash_block_size)
+        self.announced: set[tuple[Any, ...]] = set()
         self.counted: Counter[str] = Counter()
         self.invalid: defaultdict[str, set[int]] = defaultdict(set)
         self.failing: set[str] = set()
@@ -179,8 +180,8 @@ class DrivenEngine:
         self.clock.begin_again()
         streams.begin()
         self.invalid.clear()
-        self.given_up.clear()
-        self.failing.clear()
+        for known in (self.given_up, self.failing, self.announced):
+            known.clear()
         self.earlier.restart(another=bool(another))
         self.last_reset = None
         self.served = self.served.changed(another, self.plan.dtypes)
@@ -229,6 +230,7 @@ class DrivenEngine:
         if connector:
             self.facts.append(StoreReset())
             self.clock.order.forget_copies()
+            self.announced.clear()
             self.earlier.reset(self.scheduler.requests)
             self.forgets = False
         self._call(self._reset, running, connector)
@@ -605,12 +607,18 @@ class DrivenEngine:
 
     def _note_event(self, event: Any) -> None:
         """Record an event of stored blocks, and the tokens that it carries for each hash whose
-        prefix is known."""
-        if hasattr(event, "token_ids"):
-            group = getattr(event, "group_idx", None)
+        prefix is known. An event of removed blocks has hashes alone."""
+        group = getattr(event, "group_idx", None)
+        place = group, getattr(event, "medium", None), getattr(event, "ownership", None)
+        blocks = {(*place, each) for each in getattr(event, "block_hashes", ())}
+        if not hasattr(event, "token_ids"):
+            self.announced -= blocks
+        else:
             size = self.cfg.groups[group].block_size if group is not None else None
             sizes = len(event.block_hashes), len(event.token_ids or ()), event.block_size
-            self.facts.append(Announced(*sizes, size, len(self.cfg.groups)))
+            again = len(blocks & self.announced)
+            self.announced |= blocks
+            self.facts.append(Announced(*sizes, size, len(self.cfg.groups), again))
             self.facts.extend(self.named.carried(event))
 
     def _listen(self, connector: Any) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason, release
-from kvproof.model.facts.connectors import Announced, EventTokens
+from kvproof.model.because import Judged, because, choice, holds, reason, release
+from kvproof.model.facts.connectors import Announced, EventTokens, Past
 from kvproof.model.severity import Severity
 
 
@@ -106,3 +106,30 @@ def events_name_their_tokens(fact: Announced) -> Iterator[Judged]:
             # No choice: nobody gains by an event that a router cannot read.
             excuses=(release("the event has hashes alone"),),
         )
+
+
+@check(
+    "a block that a store has is not stored again",
+    origin="take_events, BlockStored",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def stored_blocks_are_announced_once(fact: Announced, past: Past) -> Iterator[Judged]:
+    """What is stored again takes the link to the memory and room there, and a router gets the same
+    event twice. An ideal, because a store may also report a block that it uses again: a connector
+    that reports more of them than before is told beside its base."""
+    if not fact.again:
+        yield holds()
+        return
+    excuses = [choice("a store may report blocks that it uses again")]
+    if past.may_fail:
+        excuses.append(choice("the memory behind the connector may have lost its content"))
+    yield because(
+        reason(
+            "were_stored",
+            "events said of {again} blocks that they were stored, and none that they were removed",
+            again=fact.again,
+        ),
+        reason("are_stored", "another event says that they were stored"),
+        excuses=excuses,
+    )

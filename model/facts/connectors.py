@@ -320,13 +320,15 @@ class Announced(NamedTuple):
     """The connector reports blocks of a group as stored (`BlockStored`). The event has `hashes`
     hashes and `tokens` tokens, perhaps none, and says that a block has `block_tokens` tokens.
     `group_tokens` is the real number of tokens of a block of the named group, None where the event
-    names no group. The engine has `groups` groups."""
+    names no group. The engine has `groups` groups. Of so many hashes an earlier event said the same
+    (`again`), and none since that the block was removed."""
 
     hashes: int
     tokens: int
     block_tokens: int
     group_tokens: int | None
     groups: int = 1
+    again: int = 0
 
 
 class EventTokens(NamedTuple):

@@ -146,6 +146,7 @@ def test_what_is_offered_after_a_reset_was_computed_since(
     [
         (Announced(2, 0, 0, 4, groups=2), {"events_name_their_tokens"}),
         (Announced(2, 0, 0, None, 2), {"events_name_their_tokens", "events_name_their_group"}),
+        (Announced(2, 8, 4, 4, again=1), {"stored_blocks_are_announced_once"}),
         (CopiedAgain(64, 32, by_block=False), {"copies_are_made_once"}),
         (CopiedAgain(64, 32, parts=True, reset=True), {"copies_are_made_once"}),
         (ItemEncoded("r0", "α3", again=True, held=False), {"image_is_encoded_once"}),
@@ -177,6 +178,7 @@ def test_what_is_right_is_judged_too() -> None:
     assert judged(Announced(1, 4, 4, None, groups=1)) == {
         "events_carry_whole_blocks",
         "events_name_their_tokens",
+        "stored_blocks_are_announced_once",
     }
     assert "events_name_their_group" in judged(Announced(1, 4, 4, 4, groups=2))
     assert judged(CacheStatistics("engine's", 2, 2)) == {"statistics_count_once"}
