@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from kvproof.connectors.judging import CONTRACT
@@ -473,3 +474,30 @@ def test_a_changed_connector_is_green_only_if_all_that_is_changed_was_reached(ju
     gate = judged(*sides, changed=other)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
     assert "KV offloading (1 function)" in str(gate.reason)
+
+
+FIRST, SECOND, END = (f"v1/core/block_pool.py:@{at}" for at in ("10", "-12", "10?-9"))
+
+
+@pytest.mark.parametrize(
+    ("seen", "left"),
+    [
+        ((FIRST, SECOND), "line 10 to the end"),
+        ((FIRST, END), "line 12 of base"),
+        ((FIRST, SECOND, END), ""),
+    ],
+)
+def test_what_no_run_executes_of_a_change_is_unknown_and_named(
+    judged: Any, seen: tuple[str, ...], left: str
+) -> None:
+    partly = CHANGED._replace(statements=(FIRST, SECOND), outcomes=(END,))
+    gate = judged(*[shows(reached=(SOME, *seen))] * 2, changed=partly)
+    assert (gate.verdict, gate.exit_code) == (("UNKNOWN", 3) if left else ("SAMPLED", 0))
+    told = f"no run executes all that head changes: {SOME} ({left})" if left else UNSET
+    assert gate.reason == told
+
+
+def test_a_statement_that_only_raises_is_not_waited_for(judged: Any) -> None:
+    raises = CHANGED._replace(statements=(FIRST, SECOND), raises=frozenset({SECOND}))
+    gate = judged(*[shows(reached=(SOME, FIRST))] * 2, changed=raises)
+    assert gate.verdict == "SAMPLED"

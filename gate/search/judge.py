@@ -44,6 +44,9 @@ nothing to do in any run."""
 
 EMPTY_WORDS = ": no request of a run has anything in it"
 
+NAMED_MAX = 3
+"""The number of functions that a reason names."""
+
 WRITTEN_MAX = 3
 """The number of introduced findings for which a trace and a reproducer are written, the most severe
 first."""
@@ -337,7 +340,19 @@ class _Judge:
                 "what head breaks shows only after earlier runs of its process, and base could not "
                 "be asked after these"
             )
-        return ""
+        return self._never_ran(ours)
+
+    def _never_ran(self, functions: Sequence[ChangedFunction]) -> str:
+        """Which part of the change no run has executed, and which outcome of a changed condition
+        none has seen; empty where all was. What runs on a device alone is not waited for."""
+        so_far = reached(self.comparison)
+        ours = [each for each in functions if each.part != USED and not of_device(each.file)]
+        left = {each.key: each.not_run(so_far) for each in ours}
+        named = [f"{key} ({', '.join(what)})" for key, what in left.items() if what]
+        if not named:
+            return ""
+        more = f" and {len(named) - NAMED_MAX} more functions" * (len(named) > NAMED_MAX)
+        return f"no run executes all that head changes: {'; '.join(named[:NAMED_MAX])}{more}"
 
     def _left(self, functions: Sequence[ChangedFunction]) -> str:
         """Why nothing can be concluded about these functions. Some are called, and no run executes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kvproof.gate.difference.plan import touched
-from kvproof.gate.source import bodies, outcomes
+from kvproof.gate.source import bodies, outcomes, statements
 from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
 from kvproof.gate.source.hunks import Hunk, clipped, hunks, outside
@@ -92,11 +92,29 @@ class ChangedFunction(NamedTuple):
             return any(each in reached for each in self.statements)
         return bool(touched(reached, [self.key]))
 
+    def not_run(self, reached: Collection[str]) -> list[str]:
+        """The changed statements that these runs do not execute, and the outcomes of changed
+        conditions that they do not see, in words. What only raises an exception is none."""
+        if self.declares:
+            return []
+        lines = [each for each in self.statements if each not in {*reached, *self.raises}]
+        ends = [each for each in self.outcomes if each not in reached]
+        return [
+            *(_line(statements.place_of(each)[1]) for each in lines),
+            *(f"{_line(at)} to {_end(to)}" for at, to in map(outcomes.place_of, ends)),
+        ]
+
     def ran_whole(self, reached: Collection[str]) -> bool:
-        """Whether these runs execute each changed statement that does more than raise an exception,
-        and see each outcome of a changed condition."""
-        wanted = {*self.statements, *self.outcomes} - self.raises
-        return self.declares or (self.ran(reached) and wanted.issubset(reached))
+        """Whether these runs execute the whole change, and see all that its conditions may do."""
+        return self.declares or (self.ran(reached) and not self.not_run(reached))
+
+
+def _line(line: int) -> str:
+    return f"line {line}" if line > 0 else f"line {-line} of base"
+
+
+def _end(line: int) -> str:
+    return f"{line}" if line > 0 else "the end"
 
 
 def unreached(
