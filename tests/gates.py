@@ -260,6 +260,14 @@ ALL: dict[str, Gate] = {
         ran=GateRan(traces=0, sampled=0, steps=0),
         seconds=4.5,
     ),
+    "never ran": gate(
+        exit_code=3,
+        verdict="UNKNOWN",
+        reason="no run executes all that head changes: v1/core/sched/scheduler.py:"
+        "Scheduler._preempt_request (line 812, line 815 of base)",
+        functions=FUNCTIONS[1:],
+        watched=40,
+    ),
     "partly": gate(
         reached=("Scheduler._preempt_request", "BlockPool.touch"),
         functions=FUNCTIONS,
