@@ -44,8 +44,8 @@ for which P keeps blocks for D, in seconds."""
 
 class Replacement(NamedTuple):
     """One name of vLLM or torch, `module:name` or `module:Class.name`, the fake that takes its
-    place, and the reason. A vLLM may lack a name that only `other` releases have. Any other missing
-    name is drift: vLLM then does elsewhere what was replaced here."""
+    place, and the reason. A vLLM may lack a name that only `other` releases have, before or after
+    it. Any other missing name is drift: vLLM then does elsewhere what was replaced here."""
 
     place: str
     by: Callable[[Clock], Any]
@@ -262,8 +262,14 @@ REPLACED: tuple[Replacement, ...] = (
         )
     ),
     *(
-        Replacement(f"{place}:current_platform", _platform, "a worker that asks for a GPU runs")
-        for place in (f"{OFFLOAD}.cpu.spec", f"{OFFLOAD}.cpu.gpu_worker", SIMPLE)
+        Replacement(
+            f"{place}:current_platform", _platform, "a worker that asks for a GPU runs", other
+        )
+        for place, other in (
+            (f"{OFFLOAD}.cpu.spec", False),
+            (f"{OFFLOAD}.cpu.gpu_worker", True),
+            (SIMPLE, False),
+        )
     ),
     *(
         Replacement(f"{place}:threading", Threads, THREADS)
@@ -279,10 +285,10 @@ REPLACED: tuple[Replacement, ...] = (
     ),
     Replacement(f"{STORE}:KVTransferThread.start", _thread_start, THREADS),
     Replacement(f"{STORE}:threading", Threads, THREADS),
-    Replacement(f"{STORE}:time", PeerTime, "who sleeps waits for a copy"),
-    Replacement(f"{STORE}:ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
-    Replacement(f"{HIDDEN}:ThreadPoolExecutor", _executors(TaskThread), THREADS),
-    Replacement(f"{HIDDEN}:get_tensor_model_parallel_rank", _rank, RANKS),
+    Replacement(f"{STORE}:time", PeerTime, "who sleeps waits for a copy", other=True),
+    Replacement(f"{STORE}:ThreadPoolExecutor", _always(AtOnce), AT_ONCE, other=True),
+    Replacement(f"{HIDDEN}:ThreadPoolExecutor", _executors(TaskThread), THREADS, other=True),
+    Replacement(f"{HIDDEN}:get_tensor_model_parallel_rank", _rank, RANKS, other=True),
     Replacement(f"{STORE}:make_zmq_socket", make_socket, NO_SOCKET),
     Replacement(f"{STORE}:get_tensor_model_parallel_rank", _rank, RANKS),
     Replacement(f"{STORE}:get_tensor_model_parallel_world_size", _ranks, RANKS),
@@ -290,7 +296,7 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{STORE}:get_dcp_group", _group, RANKS),
     Replacement(f"{OBJECTS}:nixl_agent", nixl.agents(nixl.ObjectAgent), NO_SERVER),
     Replacement(f"{OBJECTS}:nixl_agent_config", _always(lambda **_: None), NO_SERVER),
-    Replacement(f"{OBJECTS}:time", StepTime, "who sleeps waits for a copy"),
+    Replacement(f"{OBJECTS}:time", StepTime, "who sleeps waits for a copy", other=True),
     Replacement(f"{PEERS}.control.zmq:zmq", peers.PeerSockets, NO_NETWORK),
     Replacement(f"{PEERS}.data.nixl:_NixlAgent", nixl.agents(peers.PeerAgent), NO_NETWORK),
     Replacement(f"{PEERS}.data.nixl:_NixlAgentConfig", _always(lambda **_: None), NO_NETWORK),
@@ -329,7 +335,7 @@ REPLACED: tuple[Replacement, ...] = (
         "new memory holds nothing",
     ),
     *(
-        Replacement(f"{WRITES}:{name}", by, why)
+        Replacement(f"{WRITES}:{name}", by, why, other=name == "current_platform")
         for name, by, why in (
             ("TransferEngine", mooncake.engines, COPIES),
             ("MooncakeConnectorWorker.__init__", mooncake.ends_in_time, ENDS),
