@@ -353,3 +353,11 @@ def test_a_summary_that_cannot_be_written_changes_no_exit_code(
     file.write()
     assert file.error == ""
     assert two_sentences(capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(("name", "code"), [("costs", 1), ("no effect", 3)])
+def test_what_an_option_refuses_is_red_in_every_format(name: str, code: int) -> None:
+    green, red = ALL[name], msgspec.structs.replace(ALL[name], exit_code=code)
+    assert [suite_of(each).get("failures") for each in (green, red)] == ["0", "1"]
+    assert not any(each.startswith("::error") for each in github.commands(green))
+    assert any(each.startswith("::error") for each in github.commands(red))

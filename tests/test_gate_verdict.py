@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from kvproof.connectors.judging import CONTRACT
 from kvproof.gate.difference.compare import Candidate
 from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recorded, Seen
+from kvproof.gate.difference.record import Need, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Follow, Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
 from kvproof.gate.search import judge, outcome, scouts, search, workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.side import Ended
 from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.search.unmade import EngineUnmade, shown
@@ -30,6 +32,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.live import reproducer
 from kvproof.live.trees import Tree
 from kvproof.model import interruption
+from kvproof.model.because import choice, release
 from kvproof.model.severity import Severity
 from kvproof.reports.output.gate import Gate
 from tests.fake_sides import CRASH, LEAK, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
@@ -501,3 +504,20 @@ def test_a_statement_that_only_raises_is_not_waited_for(judged: Any) -> None:
     raises = CHANGED._replace(statements=(FIRST, SECOND), raises=frozenset({SECOND}))
     gate = judged(*[shows(reached=(SOME, FIRST))] * 2, changed=raises)
     assert gate.verdict == "SAMPLED"
+
+
+def test_runs_that_nobody_took_to_the_end_show_no_effect_of_nothing(judged: Any) -> None:
+    cut = shows(records=(Record((1,)),), reached=(SOME,))
+    assert judged(cut, cut).verdict == "SAMPLED"
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [(release, "UNKNOWN"), (choice, "SAMPLED")])
+def test_what_head_does_more_often_and_nobody_weighed_is_not_green(
+    judged: Any, kind: Any, verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need = Need("room_is_used", (kind("it is so"),))
+    monkeypatch.setattr(Needs, "weigh", lambda self, _: setattr(self, "unweighed", [need]) or ())
+    gate = judged(nothing, nothing)
+    assert gate.verdict == verdict
+    told = "seen more often on head, and not weighed: room_is_used, excused: it is so"
+    assert told in gate.not_run

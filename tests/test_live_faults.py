@@ -20,7 +20,7 @@ from kvproof.reports.terminal import replay_line
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.mistakes import MISTAKES, TOLD, preset_of
-from tests.watching import is_undriven, live_machine, watched
+from tests.watching import is_undriven, watched
 
 pytestmark = pytest.mark.live
 
@@ -87,7 +87,7 @@ def test_the_invariant_finds_the_mistake_in_vllm(
         return
     assert name not in FAULTS or MISTAKES[name].finds in FAULTS[name].breaks
     MISTAKES[name].patch(monkeypatch)
-    outcome = found(name, [MISTAKES[name].finds], live_machine)
+    outcome = found(name, [MISTAKES[name].finds], watched)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant == MISTAKES[name].finds

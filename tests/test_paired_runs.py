@@ -138,7 +138,7 @@ def test_what_base_needs_elsewhere_or_may_choose_must_be_needed_more_often(
     found.drive([other, RUN])
     found.confirm([other.name, RUN.name])
     assert not found.introduced
-    found.weigh_needs()
+    found.weigh_needs(lambda: True)
     told = fresh and runs == 6
     assert len(found.introduced) == (told and excuse == TODAY)
     assert len(found.costs) == (told and excuse == MAY)
@@ -188,3 +188,29 @@ def test_episodes_again_are_those_that_were_drawn() -> None:
     again = driven(Again("again", CLUSTERS["full"], drawn.taken))
     assert again.records == drawn.records
     assert len(again.records) == 3
+
+
+@pytest.mark.parametrize("excuse", [TODAY, MAY])
+def test_what_there_was_no_time_to_weigh_is_named(compare: Compare, excuse: Any) -> None:
+    other = replace(RUN, name="another run")
+
+    def base(workload: Workload) -> Result:
+        needs = [need(excuse)] * (workload.name == other.name)
+        return excused(workload, *needs, times=6)
+
+    found = compare(base, lambda w: excused(w, need(excuse), times=6))
+    found.drive([other, RUN])
+    found.weigh_needs(lambda: False)
+    assert found.needs.unweighed == [need(excuse)]
+    assert not found.introduced
+    assert not found.costs
+
+
+def test_a_side_for_which_nothing_was_drawn_could_not_be_driven() -> None:
+    def cannot(workload: Workload) -> Result:
+        return Result(workload.name, reason="This vLLM has no x")
+
+    with compared(cannot, driven) as both:
+        both.drive([Episodes("drawn", FULL, 0, 1)])
+    assert both.on_head["drawn"].reason
+    assert not pairs(both.on_base["drawn"], both.on_head["drawn"])

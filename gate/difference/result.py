@@ -78,7 +78,9 @@ def pairs(base: Result, head: Result) -> list[Pair]:
 
 def joined(name: str, parts: Sequence[Result]) -> Result:
     """The results of the parts of one workload as one result. A part that could not be run is a
-    workload that could not be run."""
+    workload that could not be run, and so is one without parts: the other side has drawn none."""
+    if not parts:
+        return Result(name, reason="the other side has drawn no run of it")
     failed = next((each for each in parts if each.reason), None)
     if failed is not None:
         return replace(failed, name=name)

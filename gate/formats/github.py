@@ -27,6 +27,8 @@ def _unjudged(gate: Gate) -> Iterator[str]:
     if gate.verdict == "UNKNOWN":
         why = [words.headline(gate), *words.reason(gate)[1:], *map(words.lost, gate.lost)]
         yield _command("warning", "kvproof: this pull request was not judged", "\n".join(why))
+    if words.is_refused(gate):
+        yield _command("error", f"kvproof: {gate.verdict}", words.headline(gate))
 
 
 def _finding(gate: Gate, finding: GateFinding) -> str:

@@ -67,7 +67,11 @@ def _cases(gate: Gate) -> Iterator[JUnitCase]:
         yield JUnitCase("head is judged", why, "error", "UNKNOWN", headline)
     else:
         yield JUnitCase("head is judged", _facts(gate))
-        if not introduced:
+        if words.is_refused(gate):
+            yield JUnitCase(
+                f"{gate.verdict} is accepted", headline, "failure", gate.verdict, headline
+            )
+        elif not introduced:
             yield JUnitCase("nothing is introduced", headline)
     for each in introduced:
         name = f"introduced: {words.plain(each.signature)}"

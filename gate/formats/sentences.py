@@ -80,8 +80,9 @@ def headline(gate: Gate) -> str:
     if gate.verdict == "NO EFFECT":
         return (
             f"No effect: in {counted(gate.ran.compared, 'run')} head and base were equal in "
-            "everything that can be seen, and the whole change was executed. A refactoring should "
-            "look like this; if the change is meant to do something, these runs do not show it."
+            "everything that can be seen, and executed all of the change that does more than raise "
+            "an exception. A refactoring should look like this; if the change is meant to do "
+            "something, these runs do not show it."
         )
     if not introduced and gate.verdict == "COSTS":
         costs = [each.what for each in gate.costs]
@@ -264,6 +265,11 @@ def cost(one: GateCost) -> str:
         f"{plain(one.what)}: worse in {one.worse:,} of {counted(one.runs, 'run')}, better in none, "
         f"and so again in fresh runs; in the worse ones {amount}{percent}{part}"
     )
+
+
+def is_refused(gate: Gate) -> bool:
+    """Whether an option makes the exit code of COSTS or NO EFFECT another one than 0."""
+    return gate.verdict in ("COSTS", "NO EFFECT") and gate.exit_code in (1, 3)
 
 
 def effect(gate: Gate) -> str:

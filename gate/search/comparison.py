@@ -241,9 +241,9 @@ class Comparison:
             self.introduced.append(Confirmed(name, found, frozenset(head.reached)))
             self.notify(self.introduced[-1])
 
-    def weigh_needs(self) -> None:
+    def weigh_needs(self, go_on: Callable[[], bool]) -> None:
         """Tell what head needs more often than base: a choice is a cost. Raises Ended."""
-        for name, found, head in self.needs.weigh():
+        for name, found, head in self.needs.weigh(go_on):
             one = Confirmed(name, found, frozenset(head.reached))
             if is_choice(Need.of(found.finding)):
                 self.costs.append(one)

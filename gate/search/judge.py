@@ -16,6 +16,7 @@ from kvproof.gate.search.budget import FOUND, SEARCHED, enough, require, too_sho
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, costs
 from kvproof.gate.search.named_features import in_loops
+from kvproof.gate.search.needs import in_words, is_choice
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
@@ -149,8 +150,11 @@ class _Judge:
             cannot = self._searched()
             if not (cannot or self._fails()):
                 self.line.show("comparing what costs more ...")
-                self.comparison.weigh_needs()
-                found_costs = costs(self.comparison)
+                self.comparison.weigh_needs(self._has_time)
+                if self._has_time():
+                    found_costs = costs(self.comparison)
+                else:
+                    self.not_written.append("what costs more: no time is left")
         written: list[tuple[Confirmed, Written]] = []
         of_base: dict[tuple[Class, Key], Confirmed] = {}
         introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
@@ -228,6 +232,9 @@ class _Judge:
             f"{what}; use --budget {budget:.0f} or more"
         )
 
+    def _has_time(self) -> bool:
+        return bool(time.monotonic() < self.end)
+
     def _fails(self) -> bool:
         grave: Severity = self.args.fail_on
         return any(severity(one.found) <= grave for one in self.comparison.introduced)
@@ -290,6 +297,11 @@ class _Judge:
             f"{one.found.key.words} in {one.workload}"
             for one, worse in self.comparison.instead
         ]
+        needs = self.comparison.needs
+        excused = [
+            *(f"seen on head and not again: {in_words(each)}" for each in needs.not_again),
+            *(f"seen more often on head, and not weighed: {in_words(e)}" for e in needs.unweighed),
+        ]
         unwatched = [
             f"what runs reach of {file} is not known on {side}"
             for side, seen in zip(("base", "head"), self.seen or (), strict=False)
@@ -301,6 +313,7 @@ class _Judge:
             *needs_earlier,
             *unconfirmed,
             *instead,
+            *excused,
             *unwatched,
             *self.not_written,
         ]
@@ -340,6 +353,8 @@ class _Judge:
                 "what head breaks shows only after earlier runs of its process, and base could not "
                 "be asked after these"
             )
+        if any(not is_choice(each) for each in self.comparison.needs.unweighed):
+            return "what head does more often than base without a reason was not weighed in time"
         return self._never_ran(ours)
 
     def _never_ran(self, functions: Sequence[ChangedFunction]) -> str:

@@ -7,7 +7,7 @@ runs than base, and again in fresh runs.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import comb
 from typing import Protocol
 
@@ -38,6 +38,11 @@ def by_chance(more: int, less: int) -> float:
     both directions are equally likely: a sign test."""
     runs = more + less
     return float(sum(comb(runs, number) for number in range(more, runs + 1)) / 2**runs)
+
+
+def in_words(need: Need) -> str:
+    """A need in one line."""
+    return f"{need.check}, excused: {'; '.join(each.says for each in need.excuses)}"
 
 
 def is_choice(need: Need) -> bool:
@@ -75,6 +80,16 @@ class Needs:
         self._where: dict[Need, list[tuple[str, int]]] = {}
         self._tried: Counter[Need] = Counter()
         self._told: set[Need] = set()
+        self.unweighed: list[Need] = []
+
+    @property
+    def not_again(self) -> list[Need]:
+        """What head alone needed without a reason, and not when its runs were taken again."""
+        return [
+            need
+            for need, tried in self._tried.items()
+            if tried >= TRIES and need not in self._told and not is_choice(need)
+        ]
 
     def add(self, name: str, runs: Iterable[Pair]) -> None:
         """Count what the runs of a workload need."""
@@ -93,15 +108,18 @@ class Needs:
             if not (is_choice(need) or need in self._told or self._base_does(need)):
                 yield from self._again(need)
 
-    def weigh(self) -> Iterator[tuple[str, Break, Result]]:
-        """What head needs more often, in the search and again in fresh runs. Raises Ended."""
+    def weigh(self, go_on: Callable[[], bool]) -> Iterator[tuple[str, Break, Result]]:
+        """What head needs more often, in the search and again in fresh runs. Those for which there
+        was no time, or which were too many, are left in `unweighed`. Raises Ended."""
         likely = [
             need
             for need in self._where
             if need not in self._told and by_chance(self.more[need], self.less[need]) <= LIKELY
         ]
         likely.sort(key=lambda need: (is_choice(need), self.less[need] - self.more[need]))
-        for need in likely[:WEIGHED_MAX]:
+        self.unweighed = likely
+        while self.unweighed and len(likely) - len(self.unweighed) < WEIGHED_MAX and go_on():
+            need, *self.unweighed = self.unweighed
             for shown in self._again(need):
                 if self._more_often(shown[1], need):
                     yield shown

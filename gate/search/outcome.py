@@ -136,7 +136,10 @@ def _verdict(
 def _had_no_effect(comparison: Comparison | None, changes: Changes) -> bool:
     """Whether base and head were equal in every run, in runs that execute each change. Only the
     runs of schedulers and of connectors are compared like this."""
-    if comparison is None or any(pair.parts_at is not None for pair in _all_pairs(comparison)):
+    taken = _all_pairs(comparison)
+    if comparison is None or not any(pair.comparable for pair in taken):
+        return False
+    if any(pair.parts_at is not None for pair in taken):
         return False
     compared = [
         name
@@ -299,7 +302,7 @@ def _ran(comparison: Comparison | None, changes: Changes) -> GateRan:
         traces=traces,
         sampled=len(comparison.names) - traces,
         steps=sum(result.steps for result in comparison.on_head.values()),
-        compared=len(counted(comparison)),
+        compared=len(_all_pairs(comparison)),
         differing=sum(pair.parts_at is not None for pair in _all_pairs(comparison)),
         unseen=round(unseen, 4),
         unseen_max=UNSEEN_MAX,

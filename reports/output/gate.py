@@ -149,8 +149,8 @@ class GateRan(OutputPart, frozen=True, kw_only=True):
     steps of vLLM. `unseen` is how many abstract steps, each in one feature, the next step that
     executes what is changed in a function is expected to show that are new: the largest of all
     changed functions. The search may end where it is not above `unseen_max`. Both are absent where
-    nothing was run. Of the runs of schedulers and connectors, `compared` were taken to the end by
-    both sides, and in `differing` of all something that can be seen was not equal."""
+    nothing was run. `compared` runs of schedulers and connectors were taken by both sides, and in
+    `differing` of these something that can be seen was not equal."""
 
     traces: int
     sampled: int
