@@ -1,0 +1,54 @@
+"""What the gate answered to each planted change: answers.json, by the name of the change."""
+
+import fcntl
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.planted.mistakes import HERE, Mistake
+
+FILE = HERE / "answers.json"
+
+Answer = dict[str, Any]
+
+
+def known() -> dict[str, Answer]:
+    """All answers."""
+    if not FILE.exists():
+        return {}
+    found: dict[str, Answer] = json.loads(FILE.read_text(encoding="utf-8"))
+    return found
+
+
+def of(mistake: Mistake) -> Answer | None:
+    """The answer to a planted change as it stands now; None where there is none."""
+    answer = known().get(mistake.name)
+    return answer if answer and answer["digest"] == mistake.digest else None
+
+
+def keep(mistake: Mistake, gate: Answer) -> Answer:
+    """Keep what the page needs of a gate's whole answer. Two runs may write at the same time."""
+    findings = [f for f in gate.get("findings", ()) if f["kind"] == "introduced"]
+    answer = {
+        "digest": mistake.digest,
+        **{name: gate[name] for name in ("verdict", "exit_code", "date", "kvproof", "seed")},
+        "seconds": gate.get("seconds", 0),
+        "reason": gate.get("reason", ""),
+        "introduced": sorted({f["invariant"] for f in findings if f["fails"]}),
+        "below": sorted({f["invariant"] for f in findings if not f["fails"]}),
+        "costs": [told(cost) for cost in gate.get("costs", ())],
+        "runs": gate.get("watched", 0),
+        "effect": [f["effect"] for f in gate.get("functions", ())],
+    }
+    with open(HERE / "chooser.py", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        text = json.dumps(dict(sorted((known() | {mistake.name: answer}).items())), indent=1)
+        part: Path = FILE.with_suffix(".part")
+        part.write_text(f"{text}\n", encoding="utf-8")
+        part.replace(FILE)
+    return answer
+
+
+def told(cost: dict[str, Any]) -> str:
+    """A cost in a few words: the quantity, or the check with its excuses."""
+    return str(cost.get("what") or cost.get("invariant") or cost)
