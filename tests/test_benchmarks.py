@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import checks as all_checks
 from benchmarks import combinations as combined
 from benchmarks import matrix, remedies
+from benchmarks.planted import answers, page
+from benchmarks.planted.chooser import installed
+from benchmarks.planted.mistakes import changed, mistakes, out_of_order
+from kvproof.invariants.hits import computed_tokens_are_cached
+from kvproof.invariants.registry import CHECKS
 from tests.mistakes_of_pairs import MISTAKES as OF_PAIRS
 from tests.processes import python
 
@@ -61,6 +67,52 @@ def test_the_default_search_finds_a_mistake_of_a_pair_of_features(mistake: str) 
     assert done.returncode == 0, done.stderr
     check, _ = json.loads(done.stdout.splitlines()[-1])
     assert check, "nothing breaks"
+
+
+# Planted changes of vLLM
+
+
+@pytest.mark.live
+def test_planted_changes_stand_once_in_their_function_and_follow_the_draw() -> None:
+    package = installed()
+    assert len({mistake.name for mistake in mistakes()}) == len(mistakes())
+    assert all(compile(changed(mistake, package), "", "exec") for mistake in mistakes())
+    assert list(out_of_order(package)) == []
+
+
+def test_the_page_says_how_many_planted_changes_were_run_and_what_is_right(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(answers, "FILE", tmp_path / "answers.json")
+    first, second, third = [each for each in mistakes() if each.mended][:3]
+    answers.keep(first, answered("VIOLATED", kind="introduced", invariant="room_is_used"))
+    answers.keep(second, answered("SAMPLED"))
+    answers.keep(third._replace(new="pass"), answered("COSTS"))
+    page.write(tmp_path / "planted.md")
+    text = (tmp_path / "planted.md").read_text(encoding="utf-8")
+    losses = sum(each.kind == "losses" for each in mistakes())
+    assert f"## Losses: 2 of {losses} were run" in text  # the third was changed since
+    assert (
+        "**Right: 1 of 2** (SAMPLED 1, VIOLATED 1). Of 2 that take a mend back, 1 are red." in text
+    )
+    assert f"| {first.about} | VIOLATED | `room_is_used` | 12 | 2026-11-29 |" in text
+
+
+def answered(verdict: str, **finding: str) -> answers.Answer:
+    """What a gate says."""
+    findings = [{"fails": True, **finding}] if finding else []
+    about = {"exit_code": 0, "date": "2026-11-29", "kvproof": "abc", "seed": 0, "seconds": 12.3}
+    return {"verdict": verdict, "findings": findings, **about}
+
+
+# The page of checks
+
+
+def test_the_excuses_of_a_check_are_read_from_what_it_calls() -> None:
+    words = {excuse.says for excuse in all_checks.source_of(computed_tokens_are_cached).excuses}
+    assert "the window has gone on since" in words
+    for check in CHECKS.values():
+        assert all_checks.source_of(check).excuses or not check.ideal, check.id
 
 
 # The page of combinations

@@ -159,6 +159,18 @@ def test_a_function_is_reached_by_what_is_changed_in_it(tmp_path: Path, tree: Pa
         assert function.ran(found.keys) is bool(count)
 
 
+def test_a_changed_loop_is_executed_where_its_body_is(tmp_path: Path) -> None:
+    before = "def walked(xs):\n    for x in xs:\n        yield x\n"
+    base = package(tmp_path / "old", {FILE: before})
+    head = package(tmp_path / "new", {FILE: before.replace("in xs:", "in xs[:1]:")})
+    made = changed(base, head)
+    [function] = made.accounting
+    assert function.statements == (f"{FILE}:@2", f"{FILE}:@3")
+    for given, executed in ((), 1), ((7, 8), 2):
+        found = keys(made, head, lambda m, xs=given: [*m.walked(xs)])  # type: ignore[misc]
+        assert len(found.keys & set(function.statements)) == executed
+
+
 def test_what_the_changed_statements_name_and_which_only_raise(tmp_path: Path) -> None:
     more = "total += watermark\n    if x < 0:\n        raise ValueError(x)\n"
     head = package(tmp_path / "new", {FILE: SOURCE.replace("total += 1\n", more)})

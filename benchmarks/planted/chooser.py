@@ -61,8 +61,13 @@ class Function(NamedTuple):
         return f"{self.file}:{self.name}"
 
 
-def functions(package: Path) -> Iterator[Function]:
+@cache
+def functions(package: Path) -> tuple[Function, ...]:
     """All functions that may be drawn, in a fixed order."""
+    return tuple(_functions(package))
+
+
+def _functions(package: Path) -> Iterator[Function]:
     named = touched()
     files = {file for pattern in DRIVEN for file in package.glob(pattern)}
     for file in sorted(files):

@@ -43,12 +43,14 @@ def differing(
     before: Module | None, after: Module | None, name: str
 ) -> tuple[tuple[Lines, ...], ...]:
     """The changed statements of a function, of base and of head. Those of base are the ones for
-    which head has nothing instead. None for a file that is missing or is no program."""
+    which head has nothing instead. The first statement in the body of a changed loop counts as
+    changed: until it is executed, the change has done nothing. None for a file that is missing or
+    is no program."""
     removed: list[Lines] = []
     added: list[Lines] = []
     for old, new in _parts(before, after, name):
         found = _within(after, name, new)
-        added += found
+        added += (*found, *_entered(after, name, found))
         removed += () if found else _within(before, name, old)
     return tuple(dict.fromkeys(removed)), tuple(dict.fromkeys(added))
 
@@ -161,6 +163,18 @@ def _within(module: Module | None, name: str, lines: Lines) -> list[Lines]:
         return []
     statements = of(module, module.units[name])
     return [e for e in statements if max(e.start, lines.start) < min(e.stop, lines.stop)]
+
+
+def _entered(module: Module | None, name: str, headers: Iterable[Lines]) -> list[Lines]:
+    """The first statement in the body of each loop over values that begins on these lines."""
+    starts = {lines.start for lines in headers}
+    if module is None or not starts:
+        return []
+    unit = module.units[name]
+    inside = (part for node in unit.nodes for part in ast.walk(node))
+    loops = (part for part in inside if isinstance(part, ast.For | ast.AsyncFor))
+    first = {loop.body[0].lineno for loop in loops if loop.lineno in starts}
+    return [lines for lines in of(module, unit) if lines.start in first]
 
 
 def of(module: Module, unit: Unit) -> tuple[Lines, ...]:
