@@ -27,6 +27,7 @@ from kvproof.gate.search.side import Ended
 from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.search.unmade import EngineUnmade, shown
 from kvproof.gate.source.changes import ChangedFunction, Changes
+from kvproof.gate.source.outcomes import Condition, Operand
 from kvproof.gate.source.parts import ENCODER, LOOP, OFFLOADING
 from kvproof.invariants.registry import CHECKS
 from kvproof.live import reproducer
@@ -479,21 +480,24 @@ def test_a_changed_connector_is_green_only_if_all_that_is_changed_was_reached(ju
     assert "KV offloading (1 function)" in str(gate.reason)
 
 
-FIRST, SECOND, END = (f"v1/core/block_pool.py:@{at}" for at in ("10", "-12", "10?-9"))
+FIRST, SECOND, OPERAND = (f"v1/core/block_pool.py:@{at}" for at in ("10", "-12", "10?0"))
+BOTH = (f"{OPERAND}=True", f"{OPERAND}=False")
 
 
 @pytest.mark.parametrize(
     ("seen", "left"),
     [
-        ((FIRST, SECOND), "line 10 to the end"),
-        ((FIRST, END), "line 12 of base"),
-        ((FIRST, SECOND, END), ""),
+        ((FIRST, SECOND, BOTH[1]), "line 10: `full` was always False"),
+        ((FIRST, *BOTH), "line 12 of base"),
+        ((FIRST, SECOND, *BOTH), ""),
     ],
 )
 def test_what_no_run_executes_of_a_change_is_unknown_and_named(
     judged: Any, seen: tuple[str, ...], left: str
 ) -> None:
-    partly = CHANGED._replace(statements=(FIRST, SECOND), outcomes=(END,))
+    operand = Operand(OPERAND, 10, "full", (True, False))
+    conditions = (Condition((operand,), frozenset()),)
+    partly = CHANGED._replace(statements=(FIRST, SECOND), conditions=conditions)
     gate = judged(*[shows(reached=(SOME, *seen))] * 2, changed=partly)
     assert (gate.verdict, gate.exit_code) == (("UNKNOWN", 3) if left else ("SAMPLED", 0))
     told = f"no run executes all that head changes: {SOME} ({left})" if left else UNSET

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from kvproof.gate.source import outcomes
 from kvproof.gate.source.changes import ChangedFunction, changed
-from kvproof.gate.source.outcomes import Outcomes
+from kvproof.gate.source.outcomes import Conditions
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
 from kvproof.gate.source.units import Module
@@ -47,40 +46,48 @@ def last(blocks, free):
 """
 
 
-def lines(module: Module, *changed_lines: int) -> set[tuple[int, int]]:
-    return {*Outcomes(module).of(changed_lines)}
+def told(text: str, *changed_lines: int) -> dict[str, set[bool]]:
+    """The operands of changed conditions, with the values that are waited for."""
+    module = Module(text.encode(), "vllm.m", False)
+    found = Conditions(FILE, module, 1).of(changed_lines)
+    return {each.text: {*each.awaited} for one in found for each in one.operands}
 
 
-def of(text: str) -> Module:
-    return Module(text.encode(), "vllm.m", False)
+BOTH = {True, False}
 
 
-def test_each_part_of_a_condition_of_several_lines_has_outcomes() -> None:
-    found = lines(of(AFTER), *range(3, 8))
-    assert {to for _, to in found} >= {8, 9}  # the body, and what comes after it
-    assert len({line for line, _ in found}) > 1
-    assert lines(of(BEFORE), 3) == {(3, 4), (3, 5)}
-    assert lines(of(BEFORE), 4, 5) == set()  # no condition
+def test_each_operand_of_a_condition_has_both_values() -> None:
+    assert told(AFTER, 5) == {"blocks": BOTH, "free.count > 1": BOTH, "free.late": BOTH}
+    assert told(BEFORE, 3) == {"blocks": BOTH}
+
+
+def test_of_a_condition_around_a_change_nothing_is_awaited() -> None:
+    assert told(BEFORE, 4) == {"blocks": set()}
+    assert told(BEFORE, 5) == {}
 
 
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("    if a:\n        raise ValueError\n    return 1\n", {(2, 4)}),
-        ("    if a:\n        b = 1\n", {(2, 3), (2, -1)}),
-        ("    for b in a:\n        if b:\n            continue\n        a = 1\n", {(3, 4), (3, 5)}),
-        ("    while a:\n        a -= 1\n    return a\n", {(2, 3), (2, 4)}),
-        ("    return 1 if a else 2\n", set()),
-        ("    assert a\n    return 1\n", set()),
+        ("if a:\n        raise ValueError\n    return 1", {"a": {False}}),
+        ("if a or b:\n        s = 1\n        raise s", {"a": {False}, "b": {False}}),
+        ("if a and b:\n        raise s", {"a": BOTH, "b": {False}}),
+        ("if not a:\n        raise s", {"a": {True}}),
+        ("if a:\n        return 1\n    raise ValueError", {"a": {True}}),
+        ("if a:\n        b = 1", {"a": BOTH}),
+        ("while a:\n        a -= 1", {"a": BOTH}),
+        ("return 1 if a else 2", {"a": BOTH}),
+        ("return a and b or c", {"a": BOTH, "b": BOTH}),
+        ("return [b for b in a if b]", {"b": BOTH}),
+        ("return a(b or c)", {"b": BOTH}),
+        ("while True:\n        a()", {}),
+        ("assert a or b", {}),
     ],
-    ids=["raises", "end", "loop", "while", "one line", "assertion"],
 )
-def test_an_outcome_leads_to_another_line_that_does_more_than_raise(
-    body: str, expected: set[tuple[int, int]]
+def test_a_value_is_awaited_that_leads_to_more_than_a_refusal(
+    body: str, expected: dict[str, set[bool]]
 ) -> None:
-    found = lines(of(f"def f(a):\n{body}"), 2, 3)
-    first = min((line for line, _ in found), default=0)
-    assert {each for each in found if each[0] == first} == expected
+    assert told(f"def f(a):\n    {body}\n", 2) == expected
 
 
 def both(folder: Path) -> tuple[Probes, ChangedFunction, ModuleType]:
@@ -93,24 +100,45 @@ def both(folder: Path) -> tuple[Probes, ChangedFunction, ModuleType]:
     return probes, function, module_of(probes, head)
 
 
-def test_a_run_has_the_outcomes_of_the_values_that_it_met(tmp_path: Path) -> None:
+def free(count: int, late: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(count=count, late=late)
+
+
+@pytest.mark.parametrize(
+    ("calls", "left"),
+    [
+        ([(0, None)], ["line 4: `blocks` was always False"]),
+        (
+            [(1, free(2))],
+            [
+                "line 4: `blocks` was always True",
+                "line 5: `free.count > 1` was always True",
+                "line 6: `free.late` was always False",
+            ],
+        ),
+        ([(0, None), (1, free(2)), (1, free(0))], ["line 6: `free.late` was always False"]),
+        ([(0, None), (1, free(2)), (1, free(0)), (1, free(2, True))], []),
+    ],
+)
+def test_what_was_constant_is_named(
+    calls: list[tuple[Any, Any]], left: list[str], tmp_path: Path
+) -> None:
     probes, function, module = both(tmp_path)
-    here = {key for key in function.outcomes if outcomes.place_of(key)[0] > 0}
-    assert set(function.outcomes) - here  # those of base
+    of_base = [key for key in function.awaited if "@-" in key]
+    with reached(probes) as found:
+        for blocks, of_blocks in calls:
+            module.take(blocks, of_blocks)
+    assert function.ran(found.keys)
+    assert function.not_run({*found.keys, *of_base}) == left
 
-    def met(*calls: tuple[Any, Any]) -> set[str]:
-        with reached(probes) as found:
-            for blocks, free in calls:
-                module.take(blocks, free)
-        assert function.ran(found.keys)
-        return here & found.keys
 
-    def free(count: int, late: bool) -> SimpleNamespace:
-        return SimpleNamespace(count=count, late=late)
+def test_an_operand_without_a_truth_value_raises_as_in_vllm(tmp_path: Path) -> None:
+    probes, _, module = both(tmp_path)
 
-    never, taken, late = met((0, None)), met((1, free(2, False))), met((1, free(2, True)))
-    assert never
-    assert taken
-    assert never != taken != late
-    assert met((0, None), (1, free(2, False)), (1, free(2, True)), (1, free(0, False))) == here
-    assert never | taken < here
+    class Odd:
+        def __bool__(self) -> bool:
+            raise TypeError("odd")
+
+    with reached(probes), pytest.raises(TypeError, match="odd") as raised:
+        module.take(Odd(), None)
+    assert raised.traceback[-2].name == "take"

@@ -114,11 +114,10 @@ def _nothing(gate: Gate) -> str:
             f"{rest:,} of the {counted(statements, 'changed statement')} {_was(rest)} "
             f"executed in no watched run ({named([*map(lines_left, not_run)], 2)})"
         )
-    ends = sum(each.outcomes for each in gate.functions)
     if hidden := sum(len(each.not_seen) for each in gate.functions):
         yet.append(
-            f"{hidden:,} of the {counted(ends, 'outcome')} of changed conditions {_was(hidden)} "
-            "seen in no watched run"
+            f"{counted(hidden, 'operand')} of changed conditions {_was(hidden)} not both true and "
+            "false"
         )
     if not yet:
         return "Nothing introduced"
@@ -337,17 +336,11 @@ def executed(each: GateFunction) -> str:
 
 
 def _outcomes(each: GateFunction) -> str:
-    """Which outcomes of changed conditions were not seen; empty where all were."""
-    if not each.not_seen:
-        return ""
-    seen = f"{each.outcomes - len(each.not_seen):,} of {each.outcomes:,}"
-    left = named([f"{line_of(line)} to {_end(to)}" for line, to in each.not_seen], 3)
-    return f"; outcomes of changed conditions seen: {seen}; not line {left}"
-
-
-def _end(line: int) -> str:
-    """The line to which a condition leads, or the end of the function."""
-    return f"{line}" if line > 0 else "the end"
+    """Which operands of changed conditions had not both values; empty where all had."""
+    left = named(each.not_seen, 3)
+    return f"; operands of changed conditions that were not both true and false: {left}" * bool(
+        left
+    )
 
 
 def belongs(each: GateFunction) -> str:

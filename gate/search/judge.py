@@ -355,14 +355,13 @@ class _Judge:
             )
         if any(not is_choice(each) for each in self.comparison.needs.unweighed):
             return "what head does more often than base without a reason was not weighed in time"
-        return self._never_ran(ours)
+        return self._never_ran()
 
-    def _never_ran(self, functions: Sequence[ChangedFunction]) -> str:
+    def _never_ran(self) -> str:
         """Which part of the change no run has executed, and which outcome of a changed condition
         none has seen; empty where all was. What runs on a device alone is not waited for."""
         so_far = reached(self.comparison)
-        ours = [each for each in functions if each.part != USED and not of_device(each.file)]
-        left = {each.key: each.not_run(so_far) for each in ours}
+        left = {each.key: each.not_run(so_far) for each in self.changes.judged}
         named = [f"{key} ({', '.join(what)})" for key, what in left.items() if what]
         if not named:
             return ""

@@ -23,7 +23,7 @@ from kvproof.gate.search.differing import unlike
 from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
-from kvproof.gate.source.outcomes import place_of as outcome_of
+from kvproof.gate.source.outcomes import line_of
 from kvproof.gate.source.statements import place_of
 from kvproof.invariants.check import FOUND
 from kvproof.live.trees import Tree, fingerprint
@@ -196,7 +196,11 @@ def _functions(
             statements=len(each.statements),
             not_executed=tuple(line for _, line in places),
             outcomes=len(each.outcomes),
-            not_seen=tuple(outcome_of(key) for key in each.outcomes if key not in so_far),
+            not_seen=tuple(
+                f"{line_of(operand.line)}: {operand.text}"
+                for condition in each.conditions
+                for operand in condition.unseen(so_far)
+            ),
         )
     for each in changes.others:
         yield GateFunction(function=each.key, part=None, why=each.why)

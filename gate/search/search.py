@@ -26,10 +26,9 @@ Where runs have not executed all of the change by then, many random clusters are
 is left (`scouts`), and those that execute some of it are driven.
 
 The search ends when something is introduced. It also ends when the change is known: the first
-workloads of each kind that reaches it were driven, every changed statement was executed, and the
-next step near it is expected to show little that is new (`unseen`). It goes on for some workloads
-where a changed condition had not all of its outcomes, or a changed statement was not executed
-without which head can be judged. Else the time ends it.
+workloads of each kind that reaches it were driven, every changed statement was executed, each
+operand of a changed condition was true and was false, and the next step near it is expected to show
+little that is new (`unseen`). Else the time ends it.
 """
 
 import time
@@ -69,11 +68,6 @@ PLANS_FIRST = 5
 PLANS_NAMED = 15
 """How many they have where the changed lines name what only plans have: clusters execute such a
 change too, but without what it is about."""
-
-FURTHER = 24
-"""How many further workloads the search has to execute what was executed nowhere yet (a changed
-statement, an outcome of a changed condition), when the rest of the change is known: some never
-come."""
 
 Show = Callable[[str], None]
 
@@ -117,13 +111,12 @@ class Search:
         self.changes = changes
         self.changed = [each.key for each in changes.accounting]
         self.statements = [key for each in changes.accounting for key in each.statements]
-        self.awaited = {*self.statements}.difference(*(each.raises for each in changes.accounting))
-        self.outcomes = {key for each in changes.accounting for key in each.outcomes}
         self.named = named_features.named(changes.accounting)
+        awaited = [key for each in changes.judged for key in each.awaited]
         further = Further(comparison.seed)
         self.differing = Differing(comparison, further)
         self.differing_plans = DifferingPlans(comparison)
-        self.near = Reaching(comparison, further, [*self.changed, *self.awaited, *self.outcomes])
+        self.near = Reaching(comparison, further, [*self.changed, *awaited])
         self.scouts = Scouts(comparison, self.named)
         self.about = named_features.traits(changes.accounting)
         self.in_plans = named_features.in_plans(changes.accounting)
@@ -148,8 +141,7 @@ class Search:
         self.cut_short = False
         self._due = True
         self._known = (0, False)
-        self._rest_known: int | None = None
-        self._only_rest = self._left_statements = False
+        self._only_rest = False
 
     def prepare(self) -> None:
         """Compute the runs of the model that show the faults, which takes some seconds."""
@@ -330,7 +322,7 @@ class Search:
             self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
             near = self.near.take(SAMPLED_AT_ONCE) if followed else []
             self._drive(near, "clusters near the change", SAMPLED_AT_ONCE)
-            if followed and self._rest_known is not None and not self._left_statements:
+            if followed and self._only_rest and not (self.sized or self._missing(connected=True)):
                 continue
             self._drive([*islice(presets, SAMPLED_AT_ONCE)], "further presets", SAMPLED_AT_ONCE)
             self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
@@ -355,9 +347,23 @@ class Search:
         return [name for name in self.reaching if touched(self.called[name], of_connectors)]
 
     def _plans(self, names: Sequence[str], after: int = 0) -> Iterator[Workload]:
-        """Further plans for these connectors, without end, from the part `after` on."""
+        """Further plans for these connectors, without end, from the part `after` on: for those of
+        them that execute functions of which something is missing, if there are such."""
         for part in count(1 + after) if names else ():
-            yield from workloads.of_connectors(names, self.comparison.seed, part, self.about)
+            these = self._near_the_rest(names) if self._only_rest else names
+            yield from workloads.of_connectors(these, self.comparison.seed, part, self.about)
+
+    def _near_the_rest(self, names: Sequence[str]) -> Sequence[str]:
+        """Those of these connectors whose plans execute a function of which something is missing;
+        all where none does."""
+        so_far = reached(self.comparison)
+        partly = [each.key for each in self.changes.judged if each.awaited - so_far]
+        near = {
+            each.connector
+            for name, each in self.comparison.workloads.items()
+            if isinstance(each, Plays) and touched(self._called(name), partly)
+        }
+        return [name for name in names if name in near] or names
 
     def _of_engines(self) -> Iterator[Workload]:
         """Further starts and loops, without end, where they reach what is changed."""
@@ -372,10 +378,8 @@ class Search:
         return time.monotonic() >= limit
 
     def _is_known(self) -> bool:
-        """Whether the first workloads of each kind were driven, every changed statement was
-        executed that does more than raise an exception, and every function, and the next step near
-        the change hardly shows something new. What is left may never come: the search has some time
-        for it, unless head cannot be judged without it."""
+        """Whether the first workloads of each kind were driven, all of the change was executed that
+        head is judged by, and the next step near it hardly shows something new."""
         both = self.comparison
         if self._due or self.differing.due or self.differing_plans.due:
             return False
@@ -385,31 +389,18 @@ class Search:
             names = {each.key for each in left}
             known = all(each.part == USED for each in left) and len(names) < len(self.changed)
             known = known and both.unseen(k for k in self.changed if k not in names) <= UNSEEN_MAX
-            self._left_statements = bool(left) or not so_far.issuperset(self.awaited)
-            some_left = self._left_statements or not self.outcomes <= so_far
-            self._only_rest = known and some_left
-            self._known = len(both.names), known and not (some_left and self._has_time())
+            rest = any(each.awaited - so_far for each in self.changes.judged)
+            self._only_rest = known and rest
+            self._known = len(both.names), known and not rest
         return self._known[1]
 
-    def _missing(self) -> set[str]:
-        """The changed functions, statements and outcomes that nothing executed so far, without
-        those of connectors, which need plans."""
+    def _missing(self, connected: bool = False) -> set[str]:
+        """What nothing executed so far of the changed functions: of those of connectors, which need
+        plans, or of the others."""
         so_far = reached(self.comparison)
-        ours = [each for each in self.changes.accounting if each.key not in self.connected]
+        ours = [e for e in self.changes.judged if (e.key in self.connected) is connected]
         missing = {each.key for each in unreached(ours, lambda _: so_far)}
-        for each in ours:
-            missing |= {*each.outcomes, *each.statements} - each.raises
-        return missing - so_far
-
-    def _has_time(self) -> bool:
-        """Whether the search goes on, for some time, for what is left."""
-        if self.by_traces and self.scouts.left and self._missing():
-            return True
-        driven = len(self.comparison.names)
-        if self._rest_known is None:
-            self._rest_known = driven
-        # A workload of plans has as many runs as several of episodes.
-        return driven < self._rest_known + (FURTHER if self.by_traces else FURTHER // 8)
+        return missing.union(*(each.awaited - so_far for each in ours))
 
     def _all(
         self,

@@ -10,11 +10,19 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kvproof.gate.difference.plan import touched
-from kvproof.gate.source import bodies, outcomes, statements
+from kvproof.gate.source import bodies, statements
 from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
 from kvproof.gate.source.hunks import Hunk, clipped, hunks, outside
-from kvproof.gate.source.parts import CONNECTED, belongs, for_people, may_belong, unused
+from kvproof.gate.source.outcomes import Condition, Conditions, line_of
+from kvproof.gate.source.parts import (
+    CONNECTED,
+    belongs,
+    for_people,
+    may_belong,
+    of_device,
+    unused,
+)
 from kvproof.gate.source.statements import (
     RUNS,
     Lines,
@@ -35,8 +43,6 @@ USED = "used by the accounting"
 """Instead of a part, for what lies outside and is used by name by code that kvproof drives."""
 
 NAME = re.compile(r"[^\W\d]\w+")
-
-RAISES = re.compile(r"\s*raise\b")
 
 OUTSIDE = "it is in no part of the accounting, and uses none of it by name"
 
@@ -59,8 +65,8 @@ class ChangedFunction(NamedTuple):
 
     `statements` are the keys of the changed statements: a run reaches the function where it
     executes one. There is none where only what a name means is changed. `raises` are those of them
-    that only raise an exception, and `words` are the names in them all and in what they replace.
-    `outcomes` are the keys of the outcomes of changed conditions.
+    that only raise an exception or log, and `words` are the names in them all and in what they
+    replace. `conditions` are the changed conditions, and those around changed statements.
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses. One
@@ -78,7 +84,7 @@ class ChangedFunction(NamedTuple):
     statements: tuple[str, ...] = ()
     raises: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
-    outcomes: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     declares: bool = False
 
     @property
@@ -92,29 +98,42 @@ class ChangedFunction(NamedTuple):
             return any(each in reached for each in self.statements)
         return bool(touched(reached, [self.key]))
 
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The keys of the values of operands of changed conditions that are waited for."""
+        operands = (operand for each in self.conditions for operand in each.operands)
+        return tuple(each.had(value) for each in operands for value in each.awaited)
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The keys of what has to be seen of its change: the statements, but for refusals, and the
+        values of operands."""
+        seen = frozenset(self.statements) - self.raises | {*self.outcomes}
+        return frozenset() if self.declares else seen
+
     def not_run(self, reached: Collection[str]) -> list[str]:
-        """The changed statements that these runs do not execute, and the outcomes of changed
-        conditions that they do not see, in words. What only raises an exception is none."""
+        """The changed statements that these runs do not execute, and the values of operands of
+        changed conditions that they do not see, in words: first the operands that were constant,
+        which explain the rest. What only raises an exception or logs is none."""
         if self.declares:
             return []
         lines = [each for each in self.statements if each not in {*reached, *self.raises}]
-        ends = [each for each in self.outcomes if each not in reached]
-        return [
-            *(_line(statements.place_of(each)[1]) for each in lines),
-            *(f"{_line(at)} to {_end(to)}" for at, to in map(outcomes.place_of, ends)),
-        ]
+        left = {statements.place_of(each)[1] for each in lines}
+        constant, explained = list[str](), set[int]()
+        for each in self.conditions:
+            unseen = each.unseen(reached)
+            if not (unseen or left & each.guarded):
+                continue
+            if told := each.constant(reached):
+                constant += told
+                explained |= each.guarded
+            else:
+                left.update(operand.line for operand in unseen[:1])
+        return [*constant, *map(line_of, sorted(left - explained))]
 
     def ran_whole(self, reached: Collection[str]) -> bool:
         """Whether these runs execute the whole change, and see all that its conditions may do."""
         return self.declares or (self.ran(reached) and not self.not_run(reached))
-
-
-def _line(line: int) -> str:
-    return f"line {line}" if line > 0 else f"line {-line} of base"
-
-
-def _end(line: int) -> str:
-    return f"{line}" if line > 0 else "the end"
 
 
 def unreached(
@@ -133,6 +152,13 @@ class Changes(NamedTuple):
     accounting: tuple[ChangedFunction, ...]
     others: tuple[ChangedFunction, ...]
     places: tuple[Places, Places] = ({}, {})
+
+    @property
+    def judged(self) -> list[ChangedFunction]:
+        """The functions of which all of the change has to be executed: not of what the accounting
+        only uses, and not of what runs on a device alone."""
+        ours = (each for each in self.accounting if each.part != USED)
+        return [each for each in ours if not of_device(each.file)]
 
 
 def changed(base: Path, head: Path) -> Changes:
@@ -178,7 +204,7 @@ def _with_statements(
     """Functions with their changed statements, and the places of their files on both sides."""
     keys: dict[str, list[list[tuple[str, Lines]]]] = {each.file: [[], []] for each in functions}
     whole: dict[str, list[str]] = {each.file: [] for each in functions}
-    conditions = cache(outcomes.Outcomes)
+    of_module = cache(Conditions)
     found = []
     for each in functions:
         of_file = _readable(base, each.file), _readable(head, each.file)
@@ -190,7 +216,6 @@ def _with_statements(
         ]
         for known, new in zip(keys[each.file], of_both, strict=True):
             known += [*new.items(), *((each.key + RUNS, lines) for lines in new.values())]
-        ends: list[dict[str, Lines]] = [{}, {}]
         of_lines = changed_lines(*of_file, each.name) if any(of_both) else ((), ())
         changed_texts = [
             module.lines[line - 1]
@@ -198,12 +223,20 @@ def _with_statements(
             if module is not None
             for line in side
         ]
+        conditions: list[Condition] = []
+        refused: set[str] = set()
         for side, module in enumerate(of_file):
-            for line, to in conditions(module).of(of_lines[side]) if module is not None else ():
-                key = outcomes.key_of(each.file, 2 * side - 1, line, to)
-                ends[side][key] = range(line, line + 1)
-        for known, more in zip(keys[each.file], ends, strict=True):
-            known += more.items()
+            if module is None or not of_lines[side]:
+                continue
+            of_side = of_module(each.file, module, 2 * side - 1)
+            found_here = [*of_side.of(of_lines[side])]
+            keys[each.file][side] += [
+                (operand.key, range(abs(operand.line), abs(operand.line) + 1))
+                for condition in found_here
+                for operand in condition.operands
+            ]
+            refused.update(k for k, at in of_both[side].items() if at.start in of_side.refusals)
+            conditions += found_here
         whole[each.file] += [] if any(of_both) else [each.name]
         texts = {
             key: module.lines[lines.start - 1 : lines.stop - 1]
@@ -216,8 +249,8 @@ def _with_statements(
                 declares=only_declared,
                 why=each.why + NO_BODY * only_declared,
                 statements=tuple(texts),
-                raises=frozenset(k for k, text in texts.items() if RAISES.match(text[0])),
-                outcomes=tuple(key for side in ends for key in side),
+                raises=frozenset(refused),
+                conditions=tuple(conditions),
                 words=frozenset(
                     NAME.findall("\n".join((*itertools.chain(*texts.values()), *changed_texts)))
                 ),

@@ -1,118 +1,220 @@
-"""The outcomes of changed conditions: from which line to which other a changed condition may lead.
+"""The operands of changed conditions, and the values that they had.
 
 A statement may be executed in each run, and its condition may always have one value. Then its
-change may have done nothing yet. Each line of a condition has outcomes of its own: for a long
-condition these are the outcomes of its parts. They are read from the jumps of the compiled file, as
-a trace function sees them. Those that only raise an exception or only log are none, nor are those
-that end on the line of the condition.
+change may have done nothing yet. The operands of a condition are the parts that `and`, `or` and
+`not` join. Each should be true once and false once: these are its outcomes. A value with which a
+function does no more than raise an exception or log is not waited for, and an assertion is no
+condition.
+
+The conditions around changed statements are known too. Where one of their operands was constant, it
+says why a statement was never executed.
 """
 
-import dis
-import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from types import CodeType
+import ast
+from collections.abc import Collection, Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
 
-from kvproof.gate.source.statements import Lines, of
-from kvproof.gate.source.units import ERRORS, Module
+from kvproof.gate.source.statements import Lines, of, refusals
+from kvproof.gate.source.units import Module, bodies
 
 MARK = "?"
-"""Before the line to which a condition leads, in a key."""
+"""Before the number of an operand, in a key."""
+
+TESTS = (ast.If, ast.While, ast.IfExp)
 
 
-def key_of(file: str, sign: int, line: int, to: int) -> str:
-    """The key of an outcome, by the line of the condition, which is negative on base, and the line
-    to which it leads, which is negative at the end of a function."""
-    return f"{file}:@{sign * line}{MARK}{to}"
+class Place(NamedTuple):
+    """Where an operand stands in a program: the field of a node, and where in the list there.
+    With a value that is in `then` the whole condition is true, or is false; with another the next
+    operand decides."""
+
+    owner: ast.AST
+    field: str
+    at: int | None
+    then: dict[bool, bool]
+
+    @property
+    def node(self) -> ast.expr:
+        """The operand."""
+        found = getattr(self.owner, self.field)
+        operand: ast.expr = found if self.at is None else found[self.at]
+        return operand
+
+    def put(self, node: ast.expr) -> None:
+        """Put something in the place of the operand."""
+        if self.at is None:
+            setattr(self.owner, self.field, node)
+        else:
+            getattr(self.owner, self.field)[self.at] = node
 
 
-def place_of(key: str) -> tuple[int, int]:
-    """The two lines of an outcome."""
-    line, _, to = key.rpartition(":@")[2].partition(MARK)
-    return int(line), int(to)
+def conditions(tree: ast.AST) -> Iterator[tuple[ast.AST, list[Place]]]:
+    """The conditions of a program in a fixed order, each with the node that it belongs to and with
+    its operands."""
+    within: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            within.update(ast.walk(node.test))
+        if isinstance(node, TESTS):
+            yield node, [*_operands(Place(node, "test", None, WHOLE), within)]
+        elif isinstance(node, ast.comprehension):
+            for index in range(len(node.ifs)):
+                yield node, [*_operands(Place(node, "ifs", index, WHOLE), within)]
+        elif isinstance(node, ast.BoolOp) and node not in within:
+            # Nothing asks whether the last operand of a value is true.
+            found = [*_operands(Place(ast.Expr(node), "value", None, WHOLE), within)]
+            yield node, [each for each in found if each.node is not _last(node)]
 
 
-class Outcomes:
-    """The outcomes of the conditions of a file: pairs of lines, counted from 1."""
-
-    def __init__(self, module: Module) -> None:
-        self._all: dict[int, set[int]] = {}
-        self._statements = [lines for unit in module.units.values() for lines in of(module, unit)]
-        self._text = module.lines
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                code = compile("\n".join(module.lines), "vllm", "exec", dont_inherit=True)
-                found = [*_jumps(code)]
-        except ERRORS:
-            return
-        for line, to in found:
-            self._all.setdefault(line, set()).add(to)
-
-    def of(self, changed: Collection[int]) -> Iterator[tuple[int, int]]:
-        """The outcomes of these lines."""
-        for line in sorted(changed):
-            yield from ((line, to) for to in sorted(self._all.get(line, ())) if self._does(to))
-
-    def _does(self, line: int) -> bool:
-        """Whether a line does more than raise an exception or log; a negative one is an end."""
-        if line < 0:
-            return True
-        here = [lines for lines in self._statements if line in lines]
-        return bool(here) and not self._raises(max(here, key=lambda lines: lines.start))
-
-    def _raises(self, lines: Lines) -> bool:
-        return self._text[lines.start - 1].split()[:1] == ["raise"]
+WHOLE = {True: True, False: False}
 
 
-def _jumps(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Where each line with a conditional jump may lead."""
-    instructions = [each for each in dis.get_instructions(code) if _real(each)]
-    places = {each.offset: number for number, each in enumerate(instructions)}
-    for number, each in enumerate(instructions):
-        line = _line(each)
-        if line is not None and _is_condition(each):
-            both = (number + 1, places.get(each.argval, number + 1))
-            ends = {_to(code, instructions, places, there, line) for there in both}
-            yield from ((line, to) for to in ends if to is not None and len(ends) > 1)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _jumps(constant)
+def _last(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.BoolOp):
+        node = node.values[-1]
+    return node
 
 
-def _to(
-    code: CodeType,
-    instructions: Sequence[dis.Instruction],
-    places: Mapping[int, int],
-    number: int,
-    line: int,
-) -> int | None:
-    """The next line after this place, or the end of the function, as a negative number; None where
-    another condition is first, on the same line."""
-    for _ in instructions:
-        here = instructions[number]
-        there = _line(here)
-        if there is not None and there != line:
-            return there
-        if here.opname.startswith("RETURN"):
-            return -code.co_firstlineno
-        if _is_condition(here):
-            return None
-        number = places.get(here.argval, -1) if "JUMP" in here.opname else number + 1
-        if not 0 <= number < len(instructions):
-            return None
-    return None
+def _operands(place: Place, within: set[ast.AST]) -> Iterator[Place]:
+    """The operands of what stands at a place. The nodes that join them are added to `within`."""
+    node = place.node
+    if isinstance(node, ast.BoolOp):
+        within.add(node)
+        ends = isinstance(node.op, ast.Or)
+        for index in range(len(node.values)):
+            last = index == len(node.values) - 1
+            then = {v: place.then[v] for v in place.then if last or v is ends}
+            yield from _operands(Place(node, "values", index, then), within)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        then = {not value: whole for value, whole in place.then.items()}
+        yield from _operands(Place(node, "operand", None, then), within)
+    elif not isinstance(node, ast.Constant):
+        yield place
 
 
-def _is_condition(instruction: dis.Instruction) -> bool:
-    """Whether it goes on at one of two places, by a value."""
-    return "JUMP" in instruction.opname and "IF_" in instruction.opname
+class Operand(NamedTuple):
+    """An operand of a condition: its key, its line, which is negative on base, its text, and the
+    values that are waited for."""
+
+    key: str
+    line: int
+    text: str
+    awaited: tuple[bool, ...]
+
+    def had(self, value: bool) -> str:
+        """The key of a run in which it had this value."""
+        return outcome(self.key, value)
 
 
-def _real(instruction: dis.Instruction) -> bool:
-    """Whether an instruction does something. (`NOT_TAKEN` marks a branch for `sys.monitoring`.)"""
-    return instruction.opname not in ("CACHE", "NOT_TAKEN")
+class Condition(NamedTuple):
+    """A condition with the operands that it joins. `guarded` are the lines of head, or the negative
+    lines of base, that are executed only where it is true, or only where it is false."""
+
+    operands: tuple[Operand, ...]
+    guarded: frozenset[int]
+
+    def unseen(self, reached: Collection[str]) -> list[Operand]:
+        """The operands that have not had each value which is waited for."""
+        return [e for e in self.operands if any(e.had(v) not in reached for v in e.awaited)]
+
+    def constant(self, reached: Collection[str]) -> list[str]:
+        """The operands that always had the same value, in words."""
+        values = {e: [v for v in (True, False) if e.had(v) in reached] for e in self.operands}
+        return [
+            f"{line_of(each.line)}: `{each.text}` was always {had[0]}"
+            for each, had in values.items()
+            if len(had) == 1
+        ]
 
 
-def _line(instruction: dis.Instruction) -> int | None:
-    positions = instruction.positions
-    return positions.lineno if positions else None
+def line_of(line: int) -> str:
+    """A line of head, or a negative one of base, in words."""
+    return f"line {line}" if line > 0 else f"line {-line} of base"
+
+
+def outcome(key: str, value: bool) -> str:
+    """The key of a run in which an operand had a value."""
+    return f"{key}={value}"
+
+
+def number_of(key: str) -> int:
+    """The number of an operand in its file."""
+    return int(key.rpartition(MARK)[2])
+
+
+class Conditions:
+    """The conditions of a file. `sign` is -1 on base."""
+
+    def __init__(self, file: str, module: Module, sign: int) -> None:
+        self._file, self._module, self._sign = file, module, sign
+
+    def of(self, changed: Collection[int]) -> Iterator[Condition]:
+        """The conditions of which one of these lines is changed, and those around these lines, of
+        which nothing is waited for."""
+        for node, lines, places, first in self._all:
+            guarded = _guarded(node)
+            if not lines.isdisjoint(changed):
+                awaited = [tuple(self._awaited(node, place)) for place in places]
+            elif guarded.isdisjoint(changed):
+                continue
+            else:
+                awaited = [()] * len(places)
+            found = zip(places, awaited, strict=True)
+            operands = (self._operand(*each, n) for n, each in enumerate(found, first))
+            yield Condition(tuple(operands), frozenset(self._sign * line for line in guarded))
+
+    @cached_property
+    def _all(self) -> list[tuple[ast.AST, frozenset[int], list[Place], int]]:
+        """Each condition of a statement that does something: its node, its lines, its operands, and
+        the number of the first of these in the file."""
+        units = self._module.units.values()
+        busy = {line for unit in units for lines in of(self._module, unit) for line in lines}
+        found, number = [], 0
+        for node, places in conditions(self._module.tree):
+            lines = frozenset(line for place in places for line in _lines(place.node))
+            if lines & busy:
+                found.append((node, lines, places, number))
+            number += len(places)
+        return found
+
+    @cached_property
+    def refusals(self) -> frozenset[int]:
+        """The lines of what only raises or logs."""
+        return refusals(self._module)
+
+    @cached_property
+    def _after(self) -> dict[ast.AST, ast.stmt]:
+        """The statement that follows another in its block."""
+        blocks = (body for node in ast.walk(self._module.tree) for body in bodies(node))
+        return {one: other for body in blocks for one, other in pairwise(body)}
+
+    def _awaited(self, node: ast.AST, place: Place) -> Iterator[bool]:
+        """The values of an operand with which more happens than a refusal."""
+        for value in (True, False):
+            if value not in place.then or not self._refuses(node, place.then[value]):
+                yield value
+
+    def _refuses(self, node: ast.AST, true: bool) -> bool:
+        """Whether a statement only raises or logs where its condition is true, or false."""
+        if not isinstance(node, ast.If):
+            return False
+        after = self._after.get(node)
+        block = node.body if true else node.orelse or ([after] if after is not None else [])
+        return bool(block) and all(each.lineno in self.refusals for each in block)
+
+    def _operand(self, place: Place, awaited: tuple[bool, ...], number: int) -> Operand:
+        line = self._sign * place.node.lineno
+        key = f"{self._file}:@{line}{MARK}{number}"
+        return Operand(key, line, ast.unparse(place.node), awaited)
+
+
+def _guarded(node: ast.AST) -> frozenset[int]:
+    """The lines of the blocks that a condition guards."""
+    blocks = [*bodies(node)] if isinstance(node, ast.If | ast.While) else []
+    return frozenset(line for block in blocks for each in block for line in _lines(each))
+
+
+def _lines(node: ast.stmt | ast.expr) -> Lines:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)

@@ -1,5 +1,6 @@
 """The changed files of vLLM, imported with a call at the beginning of each function that says that
-it was called. Nothing else in them is different: no line, no name, no value.
+it was called, and with one around each operand of a changed condition that says its value. Nothing
+else in them is different: no line, no name, no value.
 
 In a function that may stop and go on later (`yield`, `await`), the call is also before each
 statement.
@@ -16,12 +17,17 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from kvproof.gate.source.names import FUNCTIONS, Functions
-from kvproof.gate.source.outcomes import MARK
+from kvproof.gate.source.outcomes import MARK, conditions, number_of
 from kvproof.gate.source.statements import Places
+from kvproof.gate.source.units import bodies
 
 CALLED, FOLLOWED = "_kvproof_called", "_kvproof_followed"
 """The names by which functions say that they were called, with the number of the function: one in
 which each line stands for the same, and another."""
+
+VALUED = "_kvproof_valued"
+"""The name by which an operand says its value, with the key of the operand. It returns the
+value."""
 
 NESTED = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
 
@@ -30,6 +36,11 @@ def idle() -> None:
     """From now on, a call says nothing."""
     setattr(builtins, CALLED, bool)
     setattr(builtins, FOLLOWED, bool)
+    setattr(builtins, VALUED, _value)
+
+
+def _value(_key: str, value: object) -> object:
+    return value
 
 
 class Probes:
@@ -38,7 +49,14 @@ class Probes:
     the reason."""
 
     def __init__(self, package: Path, places: Places) -> None:
-        self.places = places
+        self.places = {
+            file: {line: tuple(k for k in keys if MARK not in k) for line, keys in of_file.items()}
+            for file, of_file in places.items()
+        }
+        self._operands = {
+            file: {number_of(k): k for keys in of_file.values() for k in keys if MARK in k}
+            for file, of_file in places.items()
+        }
         self.files = {os.path.realpath(package / file): file for file in places}
         self.keys: list[tuple[str, ...]] = []
         self.unwatched: dict[str, str] = {}
@@ -54,6 +72,10 @@ class Probes:
         tree = ast.parse(content)
         of_file = self.files[os.path.realpath(path)]
         self.files.setdefault(path, of_file)  # by which frames name it
+        operands = [place for _, places in conditions(tree) for place in places]
+        for number, key in self._operands[of_file].items():
+            place = operands[number]
+            place.put(_valued(key, place.node))
         for node in [*ast.walk(tree)]:
             if isinstance(node, FUNCTIONS):
                 self._put(node, of_file)
@@ -69,8 +91,7 @@ class Probes:
         return self._differ(file, sorted(lines))
 
     def _differ(self, file: str, lines: Sequence[int]) -> bool:
-        kinds = {self.places[file].get(line, ()) for line in lines}
-        return len(kinds) > 1 or any(MARK in key for keys in kinds for key in keys)
+        return len({self.places[file].get(line, ()) for line in lines}) > 1
 
     def _put(self, node: Functions, file: str) -> None:
         """Put calls into a function."""
@@ -83,7 +104,7 @@ class Probes:
             documentation, rest = [], node.body
         name = FOLLOWED if follow else CALLED
         if follow and any(map(_stops, _within(node))):
-            for body in [*_bodies(node)]:
+            for body in [body for part in _within(node) for body in bodies(part)]:
                 body[:] = _with_calls(body, name, number)
             rest = _with_calls(rest, name, number)
         node.body = [*documentation, _call(name, number, (rest or documentation)[0]), *rest]
@@ -105,6 +126,14 @@ def _call(name: str, number: int, at: ast.stmt) -> ast.stmt:
     return made
 
 
+def _valued(key: str, operand: ast.expr) -> ast.expr:
+    """An operand that says its value."""
+    called = ast.Call(ast.Name(VALUED, ast.Load()), [ast.Constant(key), operand], [])
+    for part in (called, called.func, called.args[0]):
+        ast.copy_location(part, operand)
+    return called
+
+
 def _is_documentation(node: ast.stmt) -> bool:
     value = node.value if isinstance(node, ast.Expr) else None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
@@ -120,15 +149,6 @@ def _within(node: ast.AST) -> Iterator[ast.AST]:
 
 def _stops(node: ast.AST) -> bool:
     return isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.AsyncFor | ast.AsyncWith)
-
-
-def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """The lists of statements within the statements of a function, but for its own."""
-    for part in _within(node):
-        for name in ("body", "orelse", "finalbody"):
-            body = getattr(part, name, None)
-            if isinstance(body, list):
-                yield body
 
 
 class _Finder(MetaPathFinder):

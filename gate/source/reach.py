@@ -7,26 +7,24 @@ for the same, the call is noted. In another, a trace function is at work until i
 """
 
 import builtins
-import dis
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
-from types import CodeType, FrameType
+from types import FrameType
 from typing import Any
 
 from kvproof.gate.difference.result import Near
 from kvproof.gate.source import probes
-from kvproof.gate.source.outcomes import MARK, place_of
+from kvproof.gate.source.outcomes import outcome
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.statements import RUNS
 from kvproof.model.errors import UsageError
 
-Pair = tuple[str, int, int]
-"""A file, and two lines that were executed one after the other; the first is negative where a
-function begins, and the second where it ends."""
+Line = tuple[str, int]
+"""A file, and a line of it that was executed."""
 
 CONSTRUCTORS = tuple(f".{name}{RUNS}" for name in ("__init__", "__post_init__"))
 """How the keys of functions end that make an object. What they do acts as long as the object is
@@ -46,12 +44,12 @@ class Reached:
         self.near: dict[str, Near] = {}
         self._of = of
         self._called: set[int] = set()
-        self._pairs: set[Pair] = set()
+        self._lines: set[Line] = set()
+        self._values: set[tuple[str, bool]] = set()
         self._seen: dict[str, Counter[str]] = {}
         self._made: set[str] = set()
         self._of_cluster = of_cluster
         self._followed = threading.local()
-        self._keys_of = cache(self._keys_between)
         self._has_lines = cache(of.has_lines)
 
     def note(self, abstract_steps: Iterable[str]) -> None:
@@ -65,27 +63,22 @@ class Reached:
 
     def _take(self) -> set[str]:
         """The keys of what was executed since the last time."""
-        called, pairs = set(self._called), set(self._pairs)  # threads may go on meanwhile
+        # Threads may go on meanwhile.
+        called, lines, values = set(self._called), set(self._lines), set(self._values)
         self._called -= called
-        self._pairs -= pairs
+        self._lines -= lines
+        self._values -= values
         now = {key for number in called for key in self._of.keys[number]}
-        now.update(key for pair in pairs for key in self._keys_of(pair))
+        now.update(key for file, line in lines for key in self._of.places[file].get(line, ()))
+        now.update(outcome(key, value) for key, value in values)
         self.keys |= now
         return now
-
-    def _keys_between(self, pair: Pair) -> tuple[str, ...]:
-        """What a run reaches that goes from one line to another: what the second stands for, and
-        the outcome."""
-        file, line, to = pair
-        of_file = self._of.places[file]
-        here = (key for key in of_file.get(to, ()) if MARK not in key)
-        ends = (key for key in of_file.get(line, ()) if MARK in key and place_of(key)[1] == to)
-        return (*here, *ends)
 
     def begin(self) -> None:
         """From now on, what is executed is noted."""
         setattr(builtins, probes.CALLED, self._called.add)
         setattr(builtins, probes.FOLLOWED, self._follow)
+        setattr(builtins, probes.VALUED, self._value)
 
     def end(self) -> None:
         """All runs are over."""
@@ -96,6 +89,12 @@ class Reached:
             for key, counts in self._seen.items()
         }
 
+    def _value(self, key: str, value: Any) -> Any:
+        """Note whether an operand is true. What has no truth value raises its exception in vLLM."""
+        with suppress(Exception):
+            self._values.add((key, bool(value)))
+        return value
+
     def _follow(self, _number: int) -> None:
         """Note the lines of the function that calls this, until it returns."""
         frame = sys._getframe(1)
@@ -103,7 +102,8 @@ class Reached:
             return
         depth = getattr(self._followed, "depth", 0)
         self._followed.depth = depth + 1
-        frame.f_trace = self._local(frame, frame.f_lineno, self._left)
+        self._lines.add((self._of.files[frame.f_code.co_filename], frame.f_lineno))
+        frame.f_trace = self._local(frame, self._left)
         if not depth:
             sys.settrace(self._trace)
 
@@ -116,35 +116,22 @@ class Reached:
     def _trace(self, frame: FrameType, _event: str, _argument: Any) -> Local | None:
         """The trace function while a function is followed: it follows what is nested in one."""
         code = frame.f_code
-        return self._local(frame, 0, lambda: None) if self._has_lines(code) else None
+        return self._local(frame, lambda: None) if self._has_lines(code) else None
 
-    def _local(self, frame: FrameType, line: int, left: Callable[[], None]) -> Local:
-        """A trace function for a frame that is at this line, or before its first one (0)."""
-        file, first = self._of.files[frame.f_code.co_filename], -frame.f_code.co_firstlineno
-        pairs, last = self._pairs, line or first
-        if line:
-            pairs.add((file, first, line))
+    def _local(self, frame: FrameType, left: Callable[[], None]) -> Local:
+        """A trace function for a frame."""
+        file, lines = self._of.files[frame.f_code.co_filename], self._lines
 
         def local(frame: FrameType, event: str, _argument: Any) -> Local | None:
-            nonlocal last
             if event == "return":
-                if _returns(frame.f_code, frame.f_lasti):
-                    pairs.add((file, last, first))
                 frame.f_trace = None
                 left()
                 return None
             if event == "line":
-                pairs.add((file, last, frame.f_lineno))
-                last = frame.f_lineno
+                lines.add((file, frame.f_lineno))
             return local
 
         return local
-
-
-def _returns(code: CodeType, at: int) -> bool:
-    """Whether a function ends here, not with an exception, nor to go on later."""
-    name = dis.opname[code.co_code[at]]
-    return name.startswith("RETURN") and name != "RETURN_GENERATOR"
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from difflib import SequenceMatcher
 
 from kvproof.gate.source import logs
 from kvproof.gate.source.names import FUNCTIONS, Functions, chain
-from kvproof.gate.source.units import MODULE, Module, Unit
+from kvproof.gate.source.units import MODULE, Module, Unit, bodies
 
 Lines = range
 """The lines of a statement, counted from 1."""
@@ -20,9 +20,9 @@ Lines = range
 Places = Mapping[str, Mapping[int, tuple[str, ...]]]
 """By file and line, the keys of what a run reaches with the line: the file (`v1/request.py:`), the
 function (`v1/request.py:Request.append`), a changed statement (`v1/request.py:@12`; with @-12
-it is one of base), an outcome of a changed condition, if the run goes on with its other line
-(`v1/request.py:@12?14`, see `outcomes`), and a changed function of which it executes what is
-changed (`v1/request.py:Request.append@`)."""
+it is one of base), an operand of a changed condition (`v1/request.py:@12?3`, see `outcomes`; what a
+run reaches is its value), and a changed function of which it executes what is changed
+(`v1/request.py:Request.append@`)."""
 
 RUNS = "@"
 """The end of the key of a function of which the change is executed."""
@@ -189,6 +189,22 @@ def of(module: Module, unit: Unit) -> tuple[Lines, ...]:
             if lines:
                 found.add(lines)
     return tuple(sorted(found, key=lambda lines: (lines.start, lines.stop)))
+
+
+def refusals(module: Module) -> frozenset[int]:
+    """The lines of statements that only raise an exception, with the assignments in front that make
+    its message, and of those that only log."""
+    found: set[int] = set()
+    for node in ast.walk(module.tree):
+        for body in bodies(node):
+            before_raise = False
+            for each in reversed(body):
+                log = module.has_logger and logs.logs(each)
+                makes = before_raise and isinstance(each, ast.Assign | ast.AnnAssign)
+                before_raise = isinstance(each, ast.Raise) or makes or (before_raise and log)
+                if before_raise or log:
+                    found.update(range(each.lineno, (each.end_lineno or each.lineno) + 1))
+    return frozenset(found)
 
 
 def _lines(node: ast.AST) -> Lines | None:

@@ -135,6 +135,14 @@ class Module:
             yield BodyStatement("", self.forms.of(without, keeps_annotations), _binds(node))
 
 
+def bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """The blocks of a node: lists of statements."""
+    for name in ("body", "orelse", "finalbody"):
+        body = getattr(node, name, None)
+        if isinstance(body, list):
+            yield body
+
+
 def definitions(body: list[ast.stmt]) -> Iterator[names.Functions | ast.ClassDef]:
     """The functions and classes of a body, those under its conditions too."""
     for node in body:

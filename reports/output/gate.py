@@ -54,9 +54,8 @@ class GateFunction(OutputPart, frozen=True, kw_only=True):
     which it belongs, null for one that is proved to be outside, and `why` says why. `statements` is
     the number of its changed statements, and `not_executed` has the lines of those that no watched
     run executed; a statement that head only removes has its line on base, as a negative number.
-    `outcomes` is the number of outcomes of its changed conditions, and `not_seen` has those that no
-    watched run had: the line of the condition, and the line to which it leads, negative for the end
-    of the function.
+    `outcomes` is the number of values, true and false, that operands of its changed conditions may
+    have, and `not_seen` has the line and the text of each operand that had not both.
     `runs` is the number of watched runs that executed one, or that called the function where none
     is changed. In `effect` of these, base and head differ in something that can be seen."""
 
@@ -68,7 +67,7 @@ class GateFunction(OutputPart, frozen=True, kw_only=True):
     statements: Annotated[int, Meta(ge=0)] = 0
     not_executed: tuple[int, ...] = ()
     outcomes: Annotated[int, Meta(ge=0)] = 0
-    not_seen: tuple[tuple[int, int], ...] = ()
+    not_seen: tuple[str, ...] = ()
 
 
 Ran = Literal["fails", "passes", "cannot run", "not run"]
