@@ -100,6 +100,17 @@ def both(folder: Path) -> tuple[Probes, ChangedFunction, ModuleType]:
     return probes, function, module_of(probes, head)
 
 
+def test_an_operand_that_only_moves_is_not_awaited(tmp_path: Path) -> None:
+    """What joins it to others may change what it decides."""
+    before = "def f(a, b):\n    if a or b:\n        b()\n    a()\n"
+    after = "def f(a, b):\n    a()\n    if a and b:\n        b()\n"
+    base = package(tmp_path / "base", {FILE: before})
+    head = package(tmp_path / "head", {FILE: after})
+    [function] = changed(base, head).accounting
+    awaited = {each.text for one in function.conditions for each in one.operands if each.awaited}
+    assert awaited == {"a"}
+
+
 def free(count: int, late: bool = False) -> SimpleNamespace:
     return SimpleNamespace(count=count, late=late)
 

@@ -14,7 +14,7 @@ from kvproof.gate.source import bodies, statements
 from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
 from kvproof.gate.source.hunks import Hunk, clipped, hunks, outside
-from kvproof.gate.source.outcomes import Condition, Conditions, line_of
+from kvproof.gate.source.outcomes import Condition, Conditions, line_of, moved
 from kvproof.gate.source.parts import (
     CONNECTED,
     belongs,
@@ -256,6 +256,11 @@ def _with_statements(
                 ),
             )
         )
+    elsewhere = moved([condition for each in found for condition in each.conditions])
+    found = [
+        each._replace(conditions=tuple(one.without(elsewhere) for one in each.conditions))
+        for each in found
+    ]
     made: list[Places] = []
     for side, package in enumerate((base, head)):
         modules = {file: _readable(package, file) for file in keys}

@@ -11,7 +11,7 @@ says why a statement was never executed.
 """
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -94,14 +94,24 @@ def _operands(place: Place, within: set[ast.AST]) -> Iterator[Place]:
         yield place
 
 
+Role = tuple[str, tuple[tuple[bool, bool], ...]]
+"""What an operand says, and what its values decide."""
+
+
 class Operand(NamedTuple):
     """An operand of a condition: its key, its line, which is negative on base, its text, and the
-    values that are waited for."""
+    values that are waited for. A value in `then` decides whether the condition is true."""
 
     key: str
     line: int
     text: str
     awaited: tuple[bool, ...]
+    then: tuple[tuple[bool, bool], ...] = ()
+
+    @property
+    def role(self) -> Role:
+        """What it says and decides."""
+        return self.text, self.then
 
     def had(self, value: bool) -> str:
         """The key of a run in which it had this value."""
@@ -115,6 +125,14 @@ class Condition(NamedTuple):
     operands: tuple[Operand, ...]
     guarded: frozenset[int]
 
+    def without(self, moved: Collection[Role]) -> "Condition":
+        """The condition, in which nothing is waited for of operands that were only moved."""
+        return self._replace(
+            operands=tuple(
+                each._replace(awaited=()) if each.role in moved else each for each in self.operands
+            )
+        )
+
     def unseen(self, reached: Collection[str]) -> list[Operand]:
         """The operands that have not had each value which is waited for."""
         return [e for e in self.operands if any(e.had(v) not in reached for v in e.awaited)]
@@ -127,6 +145,15 @@ class Condition(NamedTuple):
             for each, had in values.items()
             if len(had) == 1
         ]
+
+
+def moved(conditions: Sequence[Condition]) -> set[Role]:
+    """The operands that are waited for on base and on head: they stand elsewhere, and decide the
+    same. The rest of what changed around them is waited for."""
+    awaited = [o for each in conditions for o in each.operands if o.awaited]
+    base = {each.role for each in awaited if each.line < 0}
+    head = {each.role for each in awaited if each.line > 0}
+    return base & head
 
 
 def line_of(line: int) -> str:
@@ -207,7 +234,8 @@ class Conditions:
     def _operand(self, place: Place, awaited: tuple[bool, ...], number: int) -> Operand:
         line = self._sign * place.node.lineno
         key = f"{self._file}:@{line}{MARK}{number}"
-        return Operand(key, line, ast.unparse(place.node), awaited)
+        text, then = ast.unparse(place.node), tuple(sorted(place.then.items()))
+        return Operand(key, line, text, awaited, then)
 
 
 def _guarded(node: ast.AST) -> frozenset[int]:
