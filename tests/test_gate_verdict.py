@@ -2,6 +2,7 @@
 judged."""
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from kvproof.gate.difference.record import Need, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Follow, Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
-from kvproof.gate.search import judge, outcome, scouts, search, workloads
+from kvproof.gate.search import found, judge, outcome, scouts, search, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.side import Ended
@@ -525,3 +526,21 @@ def test_what_head_does_more_often_and_nobody_weighed_is_not_green(
     assert gate.verdict == verdict
     told = "seen more often on head, and not weighed: room_is_used, excused: it is so"
     assert told in gate.not_run
+
+
+def test_what_is_not_red_says_how_many_real_defects_the_gate_finds(
+    judged: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Those of the changed part; of all parts, where that has few."""
+    file = tmp_path / "found.json"
+    monkeypatch.setattr(found, "FILE", file)
+
+    def told(number: int) -> tuple[str, int, int]:
+        parts = {CHANGED.part: [2, number], "KV connectors": [3, 5]}
+        file.write_text(json.dumps({"date": "2026-11-29", "parts": parts}), encoding="utf-8")
+        one = judged(nothing, nothing).found
+        return one.part, one.found, one.of
+
+    assert told(6) == (CHANGED.part, 2, 6)
+    assert told(4) == ("all parts", 5, 9)
+    assert judged(nothing, shows(CRASH)).found is UNSET

@@ -1,13 +1,19 @@
 """The table of `run.py`'s results, as Markdown on standard output.
 
 python benchmarks/pull_requests/table.py FOLDER > reports/pull_requests.md
+
+With `--found gate/search/found.json` it also writes how many of the defects that are kept aside
+(every third one of the list) were found in each part of vLLM. The gate says so beside a verdict
+that is not red. A defect that the folder does not have counts as not found.
 """
 
 import argparse
 import json
 import statistics
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +55,23 @@ def rows(folder: Path, kind: str) -> Iterator[tuple[Entry, Entry, str]]:
             yield entry, result, judgement(entry, result)
 
 
+def kept_aside(folder: Path) -> dict[str, list[int]]:
+    """For each part of vLLM, how many of the defects that are kept aside were found, and how many
+    there are. A defect is in the part in which it has the most functions."""
+    parts: dict[str, list[int]] = {}
+    defects = [entry for entry in commits([]) if entry["kind"] != "harmless"]
+    for entry in defects[2::3]:
+        path = folder / f"{name(entry)}.json"
+        result = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        found = Counter(f["part"] for f in result.get("functions", ()) if f["part"])
+        found.pop("used by the accounting", None)
+        [(part, _), *_] = found.most_common(1) or [("not run", 0)]
+        count = parts.setdefault(part, [0, 0])
+        count[0] += bool(result) and judgement(entry, result) == "caught"
+        count[1] += 1
+    return parts
+
+
 def section(folder: Path, kind: str) -> Iterator[str]:
     """The lines of one kind."""
     found = list(rows(folder, kind))
@@ -78,7 +101,12 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="what run.py has written")
-    folder = parser.parse_args().folder
+    parser.add_argument("--found", type=Path, help="where to write what the gate finds")
+    args = parser.parse_args()
+    folder = args.folder
+    if args.found:
+        measured = {"date": date.today().isoformat(), "parts": kept_aside(folder)}
+        args.found.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     print("# The gate on real pull requests of vLLM\n")
     print("Made by `benchmarks/pull_requests/`, on two cores. Seconds are wall time.\n")
     for kind in WORDS:

@@ -62,15 +62,9 @@ def _lines(gate: Gate) -> Iterator[str]:
     if more := words.reason(gate)[first:]:
         yield _block(more) + "\n"
     yield from _introduced(gate)
-    for kind, title in (("mended", "Mended"), ("still there", "Still there")):
-        found = [each for each in gate.findings if each.kind == kind]
-        if found:
-            on = (
-                "on base, not in the same run of head"
-                if kind == "mended"
-                else "on base and on head"
-            )
-            yield f"### {title}: {on}\n\n- {escaped(words.names(found))}\n"
+    if mended := words.of_kind(gate, "mended"):
+        yield "### Mended: on base, not in the same run of head\n"
+        yield f"- {escaped(words.names(mended))}\n"
     if unknown := words.of_kind(gate, "not comparable"):
         yield "### Not comparable: on base; head does not take the run that shows it\n"
         yield from (f"- {escaped(words.parting(each))}" for each in unknown[:NOT_RUN_MAX])
@@ -145,12 +139,7 @@ def _finding(gate: Gate, finding: GateFinding) -> Iterator[str]:
 def _about(gate: Gate) -> Iterator[str]:
     """What was compared, and how."""
     yield from (f"- {label}: {escaped(text)}" for label, text in words.trees(gate))
-    if gate.base is not None:
-        yield f"- changed: {escaped(words.changed(gate))}"
-    yield f"- ran: {escaped(words.ran(gate))}"
-    if effect := words.effect(gate):
-        yield f"- effect: {escaped(effect)}"
-    yield f"- took: {escaped(words.took(gate))}"
+    yield from (f"- {label}: {escaped(text)}" for label, text in words.about(gate))
     if gate.not_run:
         yield f"\n<details><summary>Not run: {len(gate.not_run)}</summary>\n"
         yield from (f"- {escaped(words.plain(each))}" for each in gate.not_run[:NOT_RUN_MAX])

@@ -89,7 +89,8 @@ def headline(gate: Gate) -> str:
         costs += [each.invariant for each in of_kind(gate, "costs")]
         return _sentence(f"Nothing introduced, and head costs more: {named(costs)}")
     if not introduced:
-        return _sentence("; ".join([_nothing(gate), *_others(gate)]))
+        some = f"it had {effect(gate)}" * bool(gate.ran.differing)
+        return _sentence("; ".join(filter(None, [_nothing(gate), some, *_others(gate)])))
     first = introduced[0]
     begin = f"{counted(len(introduced), 'defect')} introduced"
     begin += "" if len(introduced) == 1 else ". The gravest"
@@ -143,13 +144,10 @@ def not_true(finding: GateFinding) -> str:
 
 
 def _others(gate: Gate) -> list[str]:
-    mended, still = len(of_kind(gate, "mended")), len(of_kind(gate, "still there"))
-    unknown = len(of_kind(gate, "not comparable"))
+    mended, unknown = len(of_kind(gate, "mended")), len(of_kind(gate, "not comparable"))
     found = []
     if mended:
         found.append(f"{counted(mended, 'defect')} of base {_is(mended)} mended")
-    if still:
-        found.append(f"{counted(still, 'defect')} that base has too {_is(still)} still there")
     if unknown:
         found.append(f"{counted(unknown, 'defect')} of base cannot be compared on head")
     return found
@@ -367,6 +365,36 @@ def _unseen(ran: GateRan) -> str:
     return (
         f"; of the next 100 steps near the change, about {expected:g} would show something that no "
         f"run has shown (the search may end at {enough})"
+    )
+
+
+def about(gate: Gate) -> list[tuple[str, str]]:
+    """What was compared, and how: labels and texts."""
+    rows = [
+        ("changed", changed(gate) if gate.base is not None else ""),
+        ("ran", ran(gate)),
+        ("effect", effect(gate)),
+        ("base too", _of_both(gate)),
+        ("trust", _trust(gate)),
+        ("took", took(gate)),
+    ]
+    return [(label, text) for label, text in rows if text]
+
+
+def _of_both(gate: Gate) -> str:
+    """How many defects base has too; empty where none was seen."""
+    still = len(of_kind(gate, "still there"))
+    return f"{counted(still, 'defect')}, no reason to refuse it; --json lists them" * bool(still)
+
+
+def _trust(gate: Gate) -> str:
+    """How many real defects this gate finds; empty where nothing is claimed."""
+    one = gate.found
+    if one is UNSET:
+        return ""
+    return (
+        f"of {one.of} real defects that were kept aside while kvproof was built, the gate found "
+        f"{one.found} ({plain(one.part)}, {plain(one.date)})"
     )
 
 

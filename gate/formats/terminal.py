@@ -1,5 +1,5 @@
 """The result of the gate on a terminal: the verdict in the first line, then what is introduced,
-mended, still there, not comparable, costs and lost, what was run, and the verdict again."""
+mended, not comparable, costs and lost, what was run, and the verdict again."""
 
 import sys
 from collections.abc import Iterator
@@ -131,15 +131,10 @@ def _events(finding: GateFinding) -> Iterator[ScreenLine]:
 
 
 def _others(gate: Gate) -> Iterator[ScreenLine]:
-    titles = (
-        ("mended", "MENDED: on base; head takes the same run to its end without it"),
-        ("still there", "STILL THERE: on base and on head; this never fails a pull request"),
-    )
-    for kind, title in titles:
-        found = [each for each in gate.findings if each.kind == kind]
-        if found:
-            yield from _title(title)
-            yield ScreenLine(f"  {words.names(found)}", hang=2)
+    mended = [each for each in gate.findings if each.kind == "mended"]
+    if mended:
+        yield from _title("MENDED: on base; head takes the same run to its end without it")
+        yield ScreenLine(f"  {words.names(mended)}", hang=2)
     unknown = [each for each in gate.findings if each.kind == "not comparable"]
     if unknown:
         yield from _title("NOT COMPARABLE: on base; head does not take the run that shows it")
@@ -161,12 +156,8 @@ def _about(gate: Gate) -> Iterator[ScreenLine]:
     """What was compared, and how."""
     for label, text in words.trees(gate):
         yield _row(label, text, margin="")
-    if gate.base is not None:
-        yield _row("changed", words.changed(gate), margin="")
-    yield _row("ran", words.ran(gate), margin="")
-    if effect := words.effect(gate):
-        yield _row("effect", effect, margin="")
-    yield _row("took", words.took(gate), margin="")
+    for label, text in words.about(gate):
+        yield _row(label, text, margin="")
 
 
 def _functions(gate: Gate) -> Iterator[ScreenLine]:

@@ -20,6 +20,7 @@ from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, Counted, counted, differences
 from kvproof.gate.search.differing import unlike
+from kvproof.gate.search.found import figure
 from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import ChangedFunction, Changes
@@ -107,6 +108,7 @@ def output(
         differs=tuple(_differs(found.comparison)),
         lost=lost,
         not_run=tuple(found.not_run),
+        found=figure(changes) if verdict in ("SAMPLED", "NO EFFECT", "COSTS") else UNSET,
         reason=reason or UNSET,
     )
 

@@ -160,6 +160,16 @@ class GateRan(OutputPart, frozen=True, kw_only=True):
     unseen_max: Maybe[float] = UNSET
 
 
+class GateFound(OutputPart, frozen=True, kw_only=True):
+    """How many of the real defects that were kept aside while kvproof was built its gate has found,
+    on this date: those of the changed `part` of vLLM, or of all parts."""
+
+    part: str
+    found: Annotated[int, Meta(ge=0)]
+    of: Annotated[int, Meta(ge=1)]
+    date: str
+
+
 class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     """The check of a pull request.
 
@@ -172,7 +182,7 @@ class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     run executed. `functions` has all that is changed, and `watched` is the number of runs in which
     executed lines were recorded. `not_run` has a line for each workload, feature or function that
     was not judged. `costs` is what costs more on head, and `differs` what differs and may do so.
-    `seconds` is wall time."""
+    `found` says how far to trust a verdict that is not red. `seconds` is wall time."""
 
     verdict: Literal[VerdictName, "COSTS", "NO EFFECT", "UNCHANGED"]
     seed: int
@@ -190,4 +200,5 @@ class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     not_run: tuple[str, ...]
     functions: tuple[GateFunction, ...] = ()
     watched: int = 0
+    found: Maybe[GateFound] = UNSET
     reason: Maybe[str] = UNSET
