@@ -4,7 +4,7 @@ of the loop of an engine. They are driven and judged as the gate does."""
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,8 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Fixed, Follow, Loops, Play, Plays, Starts
 from kvproof.gate.search import around_scheduler
-from kvproof.gate.search.known_plans import DrivesPlan, Planned, known_as, sign_of
+from kvproof.gate.search.ingredients import Planned
+from kvproof.gate.search.known_plans import DrivesPlan, Shown, likeness, sign_of
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import Found
@@ -29,6 +30,9 @@ OF_TWO = {check.id for check in around_scheduler.CHECKS.values() if check.of_two
 
 NEEDS_EARLIER = "needs what earlier plans left"
 """What is said of a finding that its plan does not show alone, in a fresh process."""
+
+RUNS_KEPT = 1_000
+"""The number of runs of which is kept what they show: about those of all findings."""
 
 SHRINKING_PLANS_MAX = 60
 """The most plans that are tried to make the plan of a finding shorter."""
@@ -100,13 +104,16 @@ def _found(unit: PlansUnit, result: Result, met: Counter[str]) -> dict[Signature
         by = _signature(unit, each)
         if each.by or each.after or by.check in OF_TWO:
             continue
-        if name := known_as(each, _again(each)):
-            met[name] += 1
+        like = likeness(each, drives(each))
+        if like.name and not like.at_work:
+            by = _more(by, f"looks like {like.name}")
+        if like.at_work:
+            met[like.name] += 1
         elif by not in found and by not in unit.known:
             shortest = _shortest(each)
             assert shortest.plan is not None
             if not _breaks_alone(shortest):
-                by = by._replace(feature=", ".join(filter(None, (by.feature, NEEDS_EARLIER))))
+                by = _more(by, NEEDS_EARLIER)
             found[by] = FoundRun(by, Found.of(shortest.finding), shortest.plan)
     return found
 
@@ -124,23 +131,29 @@ def _breaks_alone(found: Break) -> bool:
     return breaks_alone(connector_plans.subject(found.plan), plan, found.signature.check)
 
 
-def _again(found: Break) -> DrivesPlan:
-    """Drive the plans of findings where this break was found, and return what they break."""
+def _more(by: Signature, said: str) -> Signature:
+    """The signature, which says one thing more."""
+    return by._replace(feature=", ".join(filter(None, (by.feature, said))))
+
+
+def drives(found: Break) -> DrivesPlan:
+    """Drive plans where this break was found, and return what they show."""
     connector = found.plan.connector if isinstance(found.plan, Play) else ""
-    return lambda run, own=False: _breaks(msgspec.json.encode(run), connector, own)
+    return lambda run, own=False: _shown(msgspec.json.encode(run), connector, own)
 
 
-@cache
-def _breaks(packed: bytes, connector: str, own: bool) -> Sequence[Break]:
+@lru_cache(RUNS_KEPT)
+def _shown(packed: bytes, connector: str, own: bool) -> Shown | None:
     run = msgspec.json.decode(packed, type=Planned)
     if isinstance(run, Play):
         from kvproof.connectors.shipped import SHIPPED
         from kvproof.gate.search import connector_plans
 
-        return connector_plans.again(run, own, chosen=SHIPPED[connector].subject)
+        return connector_plans.shown(SHIPPED[connector].subject, run, own)
     with suppress(AdapterDrift):
-        return driven(run).breaks
-    return ()
+        result = around_scheduler.driven(run, place=0)
+        return Shown(result.breaks, result.course)
+    return None
 
 
 def _signature(unit: PlansUnit, found: Break) -> Signature:

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import UNSET
 
 from kvproof.cli import parser as options
 from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
-from kvproof.gate.search.known_plans import known_as
+from kvproof.gate.search.known_plans import Likeness, likeness
 from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
@@ -96,7 +95,9 @@ def run(args: argparse.Namespace) -> int:
             interruption.check()
             show(episodes, steps)
 
-        known_to = partial(_known, subject)
+        def known_to(plan: "ConnectorPlan") -> dict[str, str]:
+            return {check: one.name for check, one in _like(subject, plan).items() if one.at_work}
+
         try:
             if args.replay is not None:
                 _replay(subject, args.replay, found)
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     broken = found.result.findings if found.result is not None else ()
     unknown = not broken and (bool(stopped) or found.nothing_judged)
     code = 1 if broken else 3 if unknown else 0
-    known = _known(subject, found.plan) if found.plan is not None else {}
+    like = _like(subject, found.plan) if found.plan is not None else {}
     files = []
     if found.plan is not None and args.replay is None:
         files.append(_plan_file(args, found))
@@ -127,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
                         rule=f.invariant,
                         severity=CONTRACT[f.invariant].severity.words,
                         reasons=f.sentences,
-                        known=known.get(f.invariant, UNSET),
+                        **_as_told(like.get(f.invariant, Likeness())),
                     )
                     for f in broken
                 ),
@@ -156,8 +157,14 @@ def run(args: argparse.Namespace) -> int:
         for line in shown(subject, found):
             if not (stopped and not broken and line.startswith(("SAMPLED", "UNKNOWN"))):
                 say(line)
-        for rule, finding in known.items():
-            say(f"Known: {rule} is {finding} (findings/ has what it is).")
+        for rule, one in like.items():
+            if one.at_work:
+                say(f"Known: {rule} is {one.name} (findings/ has what it is).")
+            elif one.name:
+                say(
+                    f"New: {rule} looks like {one.name} (findings/ has what it is), but the cause "
+                    "of that was not seen to be at work in this plan."
+                )
 
     return finish(args, code, output, text, files)
 
@@ -198,15 +205,22 @@ def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None
     found.take(plan, play(subject, plan))
 
 
-def _known(subject: "TestedConnector", plan: "ConnectorPlan") -> dict[str, str]:
-    """Return the checks that this plan breaks first and that a known finding explains, each with
-    the name of that finding."""
+def _like(subject: "TestedConnector", plan: "ConnectorPlan") -> dict[str, Likeness]:
+    """Return the checks that this plan breaks first, each with the finding that explains all of its
+    breaks, or else with what the first break that is new looks like."""
     from kvproof.gate.search import connector_plans
 
-    broken = connector_plans.breaks(subject, plan)
-    again = partial(connector_plans.again, chosen=subject)
-    known = {each.signature.check: known_as(each, again) for each in broken if not each.after}
-    return {rule: name for rule, name in known.items() if name}
+    like: dict[str, Likeness] = {}
+    for each in connector_plans.breaks(subject, plan):
+        check = each.signature.check
+        if not each.after and like.get(check, Likeness(at_work=True)).at_work:
+            like[check] = likeness(each, partial(connector_plans.shown, subject))
+    return like
+
+
+def _as_told(like: Likeness) -> dict[str, str]:
+    """Return the field of a broken rule that has this finding."""
+    return {"known" if like.at_work else "looks_like": like.name} if like.name else {}
 
 
 def _plan_file(args: argparse.Namespace, found: "PlanSearch") -> File:

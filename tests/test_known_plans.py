@@ -1,24 +1,40 @@
-"""What the plans of findings explain: the same break on the same vLLM, and nothing else."""
+"""What the plans of findings explain: the same break on the same vLLM whose cause was at work, and
+nothing else."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 
+from kvproof.campaign import planned
+from kvproof.gate.difference.course import Course
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.workload import Play, Start
+from kvproof.gate.difference.workload import Loop, Play, Start
 from kvproof.gate.search import known_plans
-from kvproof.gate.search.known_plans import KnownPlan, Planned, known_as, plans, signs
-from kvproof.gate.search.known_plans import causes as causes_of
+from kvproof.gate.search.ingredients import INGREDIENTS, Planned, without
+from kvproof.gate.search.known_plans import (
+    KnownPlan,
+    Likeness,
+    Shown,
+    at_work,
+    likeness,
+    plans,
+    signs,
+)
 from kvproof.model.because import reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.finding import Finding
+from kvproof.model.plans.loop import LoopPlan, Pause, Resume, Send
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
+from tests import mistakes_of_loops
+from tests.cover import others_nightly
+from tests.in_vllm import instead, nothing
 
 KEPT = list(plans())
 
@@ -60,19 +76,25 @@ def broken(
     )
 
 
+def shown(*breaks: Break) -> Shown:
+    """A run that comes to its end, and in which all checks had something to judge."""
+    judged = {each.signature.check for each in breaks} | {DIES, "every_request_ends"}
+    return Shown(breaks, Course(ended=True, judged=tuple(judged)))
+
+
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What explains a break where the plan of a finding, with this connector, breaks `again`."""
+    """What a break looks like where the plan of a finding, with this connector, breaks `again`."""
 
     def of(found: Break, *again: Break, plan: Planned = PLAN, of_own: Sequence[Break] = ()) -> str:
         kept = {FILES: [KnownPlan(DIES, plan, WHERE)]}
         monkeypatch.setattr(known_plans, "_all", lambda: kept)
 
-        def driven(run: Planned, own: bool = False) -> Iterable[Break]:
+        def driven(run: Planned, own: bool = False) -> Shown:
             assert run == plan
-            return of_own if own else again
+            return shown(*(of_own if own else again))
 
-        return known_as(found, driven)
+        return likeness(found, driven).name
 
     return of
 
@@ -112,9 +134,9 @@ def test_the_finding_whose_rule_is_broken_comes_first(monkeypatch: pytest.Monkey
     waits = broken("every_request_ends", death="")
     kept = {"other": [KnownPlan("every_request_ends", PLAN)], FILES: [KnownPlan(DIES, PLAN, WHERE)]}
     monkeypatch.setattr(known_plans, "_all", lambda: kept)
-    both = partial(lambda _run, own: (waits, broken()) if not own else (), own=False)
-    assert known_as(broken(), both) == FILES
-    assert known_as(waits, both) == "other"
+    both = partial(lambda _run, own: shown(*((waits, broken()) if not own else ())), own=False)
+    assert likeness(broken(), both).name == FILES
+    assert likeness(waits, both).name == "other"
 
 
 def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
@@ -124,17 +146,58 @@ def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
     assert known(broken(event="Drain", feature="window of window"), broken()) == FILES
 
 
-RESET = {"type": known_plans.RESET, "running": False, "connector": True}
+def pauses(plan: LoopPlan) -> LoopPlan:
+    """A loop without its pauses: an ingredient that no finding of vLLM needs so far."""
+    left = tuple(each for each in plan.actions if not isinstance(each, Pause | Resume))
+    return msgspec.structs.replace(plan, actions=left)
 
 
-@pytest.mark.parametrize("action", [RESET, {"type": "Restart"}, {"type": "Fail", "times": 1}])
-def test_what_only_an_action_brings_about_explains_no_plan_without_it(
-    action: dict[str, Any], known: Callable[..., str]
+PAUSED = LoopPlan((Send(0, "r0", 0, 4, 1), Pause(0, "keep"), Send(1, "r1", 0, 4, 1), Resume(3)))
+RUNS: list[tuple[str, Planned]] = [
+    ("aborts", next(each.run for _, each in KEPT if each.needs == ("aborts",))),
+    ("sink_layers", next(each.run for _, each in KEPT if each.needs == ("sink_layers",))),
+    ("pauses", Loop("", msgspec.to_builtins(PAUSED))),
+]
+"""An ingredient of each kind of run, and a run with it."""
+
+
+@pytest.mark.parametrize(("name", "run"), RUNS, ids=[name for name, _ in RUNS])
+def test_the_cause_is_at_work_where_its_ingredient_is_needed_for_the_break(
+    name: str, run: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert known(broken(), broken(), plan=acting(action)) == ""
-    assert known(broken(plan=acting(action)), broken(), plan=acting(action)) == FILES
-    own_cache = {**RESET, "connector": False}
-    assert known(broken(), broken(), plan=acting(own_cache)) == FILES
+    monkeypatch.setitem(INGREDIENTS, "pauses", pauses)
+    cured = without(name, run)
+    assert cured is not None
+    assert without(name, cured) is None
+
+    def is_told(again: Shown | None, after: Shown | None, *needs: str, of: Planned = run) -> bool:
+        given = {msgspec.json.encode(run): again, msgspec.json.encode(cured): after}
+        shows = partial(_shows, given)
+        return at_work(KnownPlan(DIES, run, WHERE, needs), broken(plan=of), shows)
+
+    breaks, other = shown(broken()), shown(broken(death="KeyError in load"))
+    assert is_told(breaks, shown(), name)
+    assert is_told(breaks, other, name)
+    assert not is_told(breaks, breaks, name), "another defect breaks the same"
+    assert not is_told(breaks, None, name), "such a run cannot be driven"
+    assert not is_told(breaks, shown()), "no ingredient is named"
+    assert not is_told(breaks, shown(), name, of=cured), "the run has none of it"
+    assert not is_told(shown(), shown(), name), "the break needs what earlier runs left"
+    early = shown()._replace(course=Course(ended=False, judged=(DIES,)))
+    assert not is_told(breaks, early, name), "something else ends the run"
+    unjudged = shown()._replace(course=Course(ended=True))
+    assert not is_told(breaks, unjudged, name), "the check has nothing to judge"
+    assert not is_told(breaks, shown(), name, "drafts"), "the cause needs more than there is"
+
+
+def _shows(given: Mapping[bytes, Shown | None], run: Planned, own: bool = False) -> Shown | None:
+    assert not own
+    return given[msgspec.json.encode(run)]
+
+
+def test_each_ingredient_is_one_of_a_finding_and_each_finding_has_some() -> None:
+    assert all(plan.needs or plan.instead for _, plan in KEPT)
+    assert {name for _, plan in KEPT for name in plan.needs} == {*INGREDIENTS}
 
 
 @pytest.mark.parametrize(
@@ -181,13 +244,13 @@ def test_a_plan_that_this_vllm_cannot_take_explains_nothing(
     pytest.importorskip("vllm")
     from kvproof.gate.search import connector_plans
 
-    def breaks(*_: object) -> None:
+    def played(*_: object) -> None:
         raise error
 
     plan = next(plan for name, plan in KEPT if name == "tail_beyond_offload_limit")
     assert isinstance(plan.run, Play)
-    monkeypatch.setattr(connector_plans, "breaks", breaks)
-    assert connector_plans.again(plan.run, chosen=connector_plans.subject(plan.run)) == ()
+    monkeypatch.setattr(connector_plans, "_Played", played)
+    assert connector_plans.shown(connector_plans.subject(plan.run), plan.run) is None
 
 
 def test_a_start_up_explains_no_connector(known: Callable[..., str]) -> None:
@@ -202,30 +265,71 @@ def test_a_start_up_explains_no_connector(known: Callable[..., str]) -> None:
 )
 def test_the_plan_of_a_finding_shows_it(name: str, plan: KnownPlan) -> None:
     pytest.importorskip("vllm")
-    from kvproof.campaign.planned import driven
-
-    breaks = driven(plan.run).breaks
+    breaks = planned.driven(plan.run).breaks
     alike = [each for of, each in KEPT if (of, each.run) == (name, plan.run)]
     # Another release may die of the same plan elsewhere.
     assert any(signs(each, breaks) for each in alike), f"findings/{name} is not shown"
 
 
+ALSO = {"failed_load_stays_noted": "unloaded_hit_counts_as_computed"}
+"""A finding in whose plan another one is at work, too."""
+
+
+def told(run: Planned, check: str, death: str = "") -> Likeness:
+    """What the break of a run is told as."""
+    [first, *_] = (
+        each
+        for each in planned.driven(run).breaks
+        if (each.signature.check, each.death) == (check, death) and not each.after
+    )
+    return likeness(first, planned.drives(first))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("number", others_nightly(range(len(KEPT)), range(0, len(KEPT), 10)))
+def test_the_cause_of_a_finding_is_at_work_in_its_plan(number: int) -> None:
+    """Without one of the ingredients that it names, the check holds."""
+    pytest.importorskip("vllm")
+    name, plan = KEPT[number]
+    if not signs(plan, planned.driven(plan.run).breaks):
+        pytest.skip("another plan of this finding shows it on this release")
+    like = told(plan.run, plan.check, plan.death)
+    assert like.at_work
+    assert like.name in (name, ALSO.get(name))
+
+
+def takes_no_option(self: Any, kv_cache_spec: Any) -> None:
+    """A manager of full attention that takes no more arguments than the one for sinks."""
+
+
+V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
+WAITING = f"{V1}.offloading.worker:OffloadingConnectorWorker.handle_preemptions"
+FULL = "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager.__init__"
+
+
 @pytest.mark.live
 @pytest.mark.parametrize(
-    "plan", [each for _, each in KEPT if causes_of(each.run)], ids=lambda each: each.check
+    ("name", "plant"),
+    [
+        ("zeroed_before_saved", nothing(WAITING)),
+        ("sink_manager_dies_at_start", instead(FULL, takes_no_option)),
+        ("waits_in_a_pause", mistakes_of_loops.MISTAKES["a request that waits is no work"][0]),
+    ],
 )
-def test_without_its_causes_the_plan_of_a_finding_shows_nothing(plan: KnownPlan) -> None:
-    """So a break that happened without one of them is not the finding."""
+def test_another_mistake_that_breaks_the_same_is_new(
+    name: str, plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a connector, of a start-up, and of a loop."""
     pytest.importorskip("vllm")
-    from kvproof.gate.search import connector_plans
-
-    assert isinstance(plan.run, Play)
-    actions = plan.run.plan["actions"]
-    for cause in causes_of(plan.run):
-        alone = [Play("", plan.run.connector, {"actions": [each]}) for each in actions]
-        left = [a for a, one in zip(actions, alone, strict=True) if cause not in causes_of(one)]
-        without = Play("", plan.run.connector, {**plan.run.plan, "actions": left})
-        assert plan.check not in {b.signature.check for b in connector_plans.driven(without).breaks}
+    rule, run = "idle_engine_has_no_waiting_request", Loop("", msgspec.to_builtins(PAUSED))
+    made = "waits_in_a_pause", KnownPlan(rule, run, needs=("pauses",))
+    plan = next(plan for of, plan in [*KEPT, made] if of == name)
+    monkeypatch.setitem(INGREDIENTS, "pauses", pauses)
+    monkeypatch.setattr(known_plans, "_all", lambda: {name: [plan]})
+    planned._shown.cache_clear()
+    plant(monkeypatch)
+    assert told(plan.run, plan.check, plan.death) == Likeness(name, at_work=False)
+    planned._shown.cache_clear()
 
 
 @pytest.mark.live

@@ -23,7 +23,8 @@ from kvproof.gate.difference.record import Record, Recorder
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Play, Plays
 from kvproof.gate.search.drawn_plans import with_plans
-from kvproof.gate.search.known_plans import Planned
+from kvproof.gate.search.ingredients import Planned
+from kvproof.gate.search.known_plans import Shown
 from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
 from kvproof.live.blame import is_ours, is_refusal
@@ -126,15 +127,19 @@ def breaks(chosen: TestedConnector, plan: ConnectorPlan) -> tuple[Break, ...]:
     return tuple(_Played(chosen.name, chosen, plan, None, None).breaks.values())
 
 
-def again(run: Planned, own: bool = False, *, chosen: TestedConnector) -> tuple[Break, ...]:
-    """What the plan of a finding breaks with a connector or, if `own`, with that of the plan:
-    nothing if the connector has not the classes with which the finding was seen, or cannot take the
-    plan."""
-    if isinstance(run, Play) and {*subject(run).classes} <= {*chosen.classes}:
+def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Shown | None:
+    """What a plan of a finding, or of a break, shows with a connector or, if `own`, with that of
+    the plan. None where the connector has not the classes with which a finding was seen, or cannot
+    take the plan."""
+    if not isinstance(run, Play):
+        return None
+    of_plan = SHIPPED[run.connector].subject if run.connector in SHIPPED else chosen
+    if {*of_plan.classes} <= {*chosen.classes}:
         with contextlib.suppress(Exception, AdapterDrift):
-            used = subject(run) if own else chosen
-            return breaks(used, msgspec.convert(run.plan, ConnectorPlan))
-    return ()
+            used, plan = of_plan if own else chosen, msgspec.convert(run.plan, ConnectorPlan)
+            played = _Played(used.name, used, plan, None, None)
+            return Shown(tuple(played.breaks.values()), played.course)
+    return None
 
 
 def written(found: Play, rule: str, folder: Path) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:

@@ -2,21 +2,29 @@
 folder, as a finding of a cluster has a trace. What is no finding of its own, because it is reported
 to vLLM by others, wanted or not grave, has plans in `findings/explained/`, and a line in its page.
 
-A break is known if a plan of a finding, driven on the same vLLM and with the same connector, breaks
-the same. So a finding is not known where a vLLM has mended it, and what breaks in another way is
-new. An exception says what failed: the plan may show it with the connector that it was written for,
-because another one of the same classes may not come so far in it.
+A break looks like a finding if a plan of that, driven on the same vLLM and with the same connector,
+breaks the same. So nothing looks like a finding that a vLLM has mended. An exception says what
+failed: the plan may show it with the connector that it was written for, because another one of the
+same classes may not come so far in it.
+
+A break is known only if the cause of the finding was at work in it. This is tried: the plan names
+the ingredients that the cause needs (`ingredients`), and without any of them the run of the break
+breaks the check no longer. What looks like a finding, and breaks the check all the same or cannot
+be tried, is new.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from kvproof.gate.difference.course import Course
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.workload import Loop, Play, Start
+from kvproof.gate.difference.workload import Play
+from kvproof.gate.search.ingredients import Planned, without
 from kvproof.live.known.traces import FOLDER
 from kvproof.model.files.reading import read_text
 
@@ -24,16 +32,40 @@ PLANS = "plans.json"
 
 EXPLAINED = FOLDER / "explained"
 
-Planned = Play | Start | Loop
-
 
 class KnownPlan(Struct, frozen=True, forbid_unknown_fields=True):
     """A plan of a finding, and what it breaks where a vLLM has the finding: the id of the check
-    and, for the death of an engine, the exception and the function."""
+    and, for the death of an engine, the exception and the function. `needs` are the ingredients of
+    its cause, by name. Where it needs an option of the connector, `instead` is a connector of the
+    kit's table that is without it."""
 
     check: str
     run: Planned
     death: str = ""
+    needs: tuple[str, ...] = ()
+    instead: str = ""
+
+
+class Shown(NamedTuple):
+    """What a run breaks, and how it was taken."""
+
+    breaks: Sequence[Break]
+    course: Course
+
+
+class Likeness(NamedTuple):
+    """The finding that a break looks like, and whether its cause was `at_work`. The name is empty
+    where it looks like none."""
+
+    name: str = ""
+    at_work: bool = False
+
+
+class DrivesPlan(Protocol):
+    """What a run shows on the vLLM of a break, with the connector of the break or, if `own`, with
+    that of the run. None where it cannot be driven."""
+
+    def __call__(self, run: Planned, own: bool = False) -> Shown | None: ...
 
 
 class BreakSign(NamedTuple):
@@ -64,56 +96,61 @@ def sign_of(found: Break) -> BreakSign:
     return BreakSign(signature.check, feature, found.death, found.statement, reasons)
 
 
-class DrivesPlan(Protocol):
-    """What a plan breaks on the vLLM of a break, with the connector of the break or, if `own`, with
-    that of the plan."""
+def likeness(found: Break, driven: DrivesPlan) -> Likeness:
+    """The finding that explains a break, or else the first one that it looks like."""
+    similar = [each for each in _in_order(found) if _alike(each[1], found, driven)]
+    for name, plan in similar:
+        if at_work(plan, found, driven):
+            return Likeness(name, at_work=True)
+    return Likeness(similar[0][0]) if similar else Likeness()
 
-    def __call__(self, run: Planned, own: bool = False) -> Iterable[Break]: ...
+
+def at_work(plan: KnownPlan, found: Break, driven: DrivesPlan) -> bool:
+    """Whether a break comes again in its run, and does not without any one of the ingredients of
+    this plan. Where none is named, nothing was tried."""
+    assert found.plan is not None
+    runs = [without(name, found.plan) for name in plan.needs]
+    shown = [None if run is None else driven(run) for run in runs]
+    if plan.instead and isinstance(found.plan, Play):
+        shown.append(driven(replace(found.plan, connector=plan.instead), own=True))
+    if not shown or not all(each is not None and _is_kept(found, each) for each in shown):
+        return False
+    again = driven(found.plan)
+    return again is not None and any(_the_same(found, each) for each in again.breaks)
 
 
-def known_as(found: Break, driven: DrivesPlan) -> str:
-    """The name of what explains a break, or an empty text."""
-    sign, happened = sign_of(found), causes(found.plan)
+def _is_kept(found: Break, shown: Shown) -> bool:
+    """Whether a run came to its end, and judged the check of a break, which holds."""
+    judged = shown.course.ended and found.signature.check in shown.course.judged
+    return judged and not any(_the_same(found, each) for each in shown.breaks)
+
+
+def _the_same(found: Break, other: Break) -> bool:
+    """Whether two breaks are of one check and, where an engine dies, of one place."""
+    return (found.signature.check, found.death) == (other.signature.check, other.death)
+
+
+def _in_order(found: Break) -> list[tuple[str, KnownPlan]]:
+    """The plans of the kind of a break: first those of its check, and of these the ones whose
+    causes need most."""
+    alike = [each for each in plans() if type(each[1].run) is type(found.plan)]
+    check = found.signature.check
+    return sorted(alike, key=lambda each: (each[1].check != check, -len(each[1].needs)))
+
+
+def _alike(plan: KnownPlan, found: Break, driven: DrivesPlan) -> bool:
+    """Whether the plan of a finding breaks what a break breaks, in the same way."""
+    sign, shown = sign_of(found), driven(plan.run)
+    if shown is not None and sign in signs(plan, shown.breaks):
+        return True
     raised = any(each.kind == "message" for each in found.finding.reasons)
-
-    def fits(named: tuple[str, KnownPlan]) -> tuple[bool, int]:
-        return named[1].check == sign.check, len(causes(named[1].run))
-
-    for name, plan in sorted(plans(), key=fits, reverse=True):
-        if type(plan.run) is not type(found.plan) or not causes(plan.run) <= happened:
-            continue
-        if sign in signs(plan, driven(plan.run)):
-            return name
-        alike = raised and (plan.check, plan.death) == (sign.check, sign.death)
-        if alike and sign in signs(plan, driven(plan.run, own=True)):
-            return name
-    return ""
+    if not raised or (plan.check, plan.death) != (sign.check, sign.death):
+        return False
+    shown = driven(plan.run, own=True)
+    return shown is not None and sign in signs(plan, shown.breaks)
 
 
-RESET = "Reset"
-CAUSES = {
-    "Abort": "a client goes away",
-    "Fail": "what is behind the connector fails",
-    "Forget": "what is behind the connector fails",
-    "Pause": "a pause",
-    "Restart": "another engine",
-}
-"""What nothing but an action of a plan for a connector brings about, by its kind."""
-
-
-def causes(run: Planned | None) -> frozenset[str]:
-    """What happens in a plan for a connector that only its actions bring about. The plans of a
-    finding are as small as they can be: it explains no plan in which less happens, and the finding
-    in whose plan most happens comes first."""
-    if not isinstance(run, Play):
-        return frozenset()
-    actions = [(each["type"], each.get("connector")) for each in run.plan["actions"]]
-    found = {CAUSES[kind] for kind, _ in actions if kind in CAUSES}
-    resets = any(kind == RESET and connector for kind, connector in actions)
-    return frozenset(found | {"a reset of the connector's cache"} if resets else found)
-
-
-def signs(plan: KnownPlan, breaks: Iterable[Break]) -> set[BreakSign]:
+def signs(plan: KnownPlan, breaks: Sequence[Break]) -> set[BreakSign]:
     """The signs of a finding whose plan breaks these, first of all. None where it does not break
     its check as it did: then this vLLM does not have the finding."""
     found = {sign_of(each) for each in breaks if not each.after}

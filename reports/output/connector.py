@@ -9,12 +9,14 @@ from kvproof.reports.output.base import Maybe, Output, OutputPart
 
 class BrokenRule(OutputPart, frozen=True, kw_only=True):
     """A rule of the contract that does not hold, and the reasons. `known` is the name of the known
-    finding that explains it, and is left out where none does."""
+    finding that explains it; `looks_like` that of one whose cause was not seen to be at work, so
+    that this is new. Each is left out where there is none."""
 
     rule: str
     severity: str
     reasons: tuple[str, ...]
     known: Maybe[str] = UNSET
+    looks_like: Maybe[str] = UNSET
 
 
 class ConnectorJudged(Output, frozen=True, kw_only=True, tag="connector"):
