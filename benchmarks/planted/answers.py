@@ -38,7 +38,8 @@ def keep(mistake: Mistake, gate: Answer) -> Answer:
         "below": sorted({f["invariant"] for f in findings if not f["fails"]}),
         "costs": [told(cost) for cost in gate.get("costs", ())],
         "runs": gate.get("watched", 0),
-        "effect": [f["effect"] for f in gate.get("functions", ())],
+        "effect": sum(f["effect"] for f in gate.get("functions", ())),
+        "not_weighed": [text for text in gate.get("not_run", ()) if "not weighed" in text],
     }
     with open(HERE / "chooser.py", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
