@@ -180,7 +180,11 @@ def test_what_is_worse_in_many_runs_and_better_in_none_costs_more(
     found = compare(base, head)
     found.drive([RUN])
     expected = [("tokens hit", worse, worse + 3, 6 * worse, 4 * worse)] if told else []
-    assert [each[:5] for each in costs(found)] == expected
+    weighed = costs(found)
+    assert [each[:5] for each in weighed.costs] == expected
+    suspected = worse >= WORSE_MIN and not better
+    named = f"of {again} fresh runs it is worse in {again} and better in 0"
+    assert [each.endswith(named) for each in weighed.unconfirmed] == [True] * (suspected > told)
 
 
 def test_episodes_again_are_those_that_were_drawn() -> None:

@@ -11,6 +11,9 @@ FILE = HERE / "answers.json"
 
 Answer = dict[str, Any]
 
+SEEN = ("seen ", "not confirmed: ")
+"""How the gate begins to tell of what it has seen, and has not confirmed or weighed in time."""
+
 
 def known() -> dict[str, Answer]:
     """All answers."""
@@ -39,7 +42,7 @@ def keep(mistake: Mistake, gate: Answer) -> Answer:
         "costs": [told(cost) for cost in gate.get("costs", ())],
         "runs": gate.get("watched", 0),
         "effect": sum(f["effect"] for f in gate.get("functions", ())),
-        "not_weighed": [text for text in gate.get("not_run", ()) if "not weighed" in text],
+        "not_told": [text for text in gate.get("not_run", ()) if text.startswith(SEEN)],
     }
     with open(HERE / "chooser.py", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

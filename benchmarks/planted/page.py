@@ -73,14 +73,9 @@ def summary(kind: str, ran: list[tuple[Mistake, Answer]]) -> str:
 def row(mistake: Mistake, answer: Answer) -> str:
     """The line of one planted change."""
     told = [f"`{check}`" for check in answer["introduced"][:3]] or answer["costs"][:2]
-    told = told or [unweighed(text) for text in answer["not_weighed"][:1]]
+    told = told or [text.partition(", excused")[0] for text in answer["not_told"][:2]]
     function = f"`{mistake.function.name}`" + (f" ({mistake.mended})" if mistake.mended else "")
     return (
         f"| {function} | {mistake.about} | {answer['verdict']} | {', '.join(told)} "
         f"| {answer['seconds']:.0f} | {answer['date']} |"
     )
-
-
-def unweighed(text: str) -> str:
-    """The check that head breaks more often, where the time did not suffice to weigh it."""
-    return f"not weighed: `{text.partition('not weighed: ')[2].partition(',')[0]}`"

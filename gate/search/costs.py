@@ -51,6 +51,13 @@ class Cost(NamedTuple):
     smallest: Counted
 
 
+class Weighed(NamedTuple):
+    """The quantities that cost more, and those, in words, that did so in the search alone."""
+
+    costs: list[Cost]
+    unconfirmed: list[str]
+
+
 class Difference(NamedTuple):
     """A quantity that differs in some of `runs` runs, and may do so."""
 
@@ -81,21 +88,26 @@ def differences(runs: Sequence[Counted]) -> list[Difference]:
     return found
 
 
-def costs(comparison: Comparison) -> list[Cost]:
+def costs(comparison: Comparison) -> Weighed:
     """What costs more, in the search and again in fresh runs. Raises Ended."""
     runs = counted(comparison)
-    suspects = [
-        each.what for each in differences(runs) if each.worse >= WORSE_MIN and not each.better
-    ]
+    suspects = [each for each in differences(runs) if each.worse >= WORSE_MIN and not each.better]
     if not suspects:
-        return []
-    fresh = _fresh(comparison, runs, suspects)
+        return Weighed([], [])
+    fresh = _fresh(comparison, runs, [each.what for each in suspects])
     again = {each.what: each for each in differences(fresh)}
-    return [
-        _cost(what, runs)
-        for what in suspects
-        if what in again and again[what].worse >= AGAIN_MIN and not again[what].better
-    ]
+    weighed = Weighed([], [])
+    for suspect in suspects:
+        found = again.get(suspect.what, Difference(suspect.what, 0, 0, len(fresh)))
+        if found.worse >= AGAIN_MIN and not found.better:
+            weighed.costs.append(_cost(suspect.what, runs))
+        else:
+            weighed.unconfirmed.append(
+                f"{suspect.what}: head is worse in {suspect.worse} of {suspect.runs} runs and "
+                f"better in none; of {found.runs} fresh runs it is worse in {found.worse} and "
+                f"better in {found.better}"
+            )
+    return weighed
 
 
 def _cost(what: str, runs: Sequence[Counted]) -> Cost:

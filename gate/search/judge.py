@@ -152,7 +152,9 @@ class _Judge:
                 self.line.show("comparing what costs more ...")
                 self.comparison.weigh_needs(self._has_time)
                 if self._has_time():
-                    found_costs = costs(self.comparison)
+                    weighed = costs(self.comparison)
+                    found_costs = weighed.costs
+                    self.not_written += (f"not confirmed: {each}" for each in weighed.unconfirmed)
                 else:
                     self.not_written.append("what costs more: no time is left")
         written: list[tuple[Confirmed, Written]] = []
