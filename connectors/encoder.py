@@ -18,17 +18,15 @@ from kvproof.live.encoder_settings import only_encodes
 from kvproof.model.facts.connectors import (
     ItemDropped,
     ItemEncoded,
-    ItemMissing,
+    ItemRead,
+    ItemsEncoded,
     ItemsHeld,
     ItemsOwed,
-    ItemsUnencoded,
-    ItemUnkept,
-    ItemWrong,
 )
 
 MIXIN = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
 
-Facts = Iterator[ItemDropped | ItemMissing | ItemUnkept | ItemWrong | ItemsHeld]
+Facts = Iterator[ItemRead | ItemsHeld]
 
 
 class EncoderCache:
@@ -39,9 +37,7 @@ class EncoderCache:
 
     def __init__(self, room: int, vllm_config: Any) -> None:
         self.room = room
-        self.read = self.loaded = self.drops = 0
-        self.dropped: list[str] = []
-        self.items: list[ItemEncoded] = []
+        self.done: list[ItemDropped | ItemEncoded] = []
         self.encoded: set[str] = set()
         self.manager: Any = None
         self.connector: Any = None
@@ -68,25 +64,21 @@ class EncoderCache:
             scheduler.max_num_encoder_input_tokens = self.room
 
     def compute(self, output: Any) -> Any:
-        """Drop, load and compute outputs, and return the connector's report. Afterwards `loaded` is
-        the number of loaded outputs, `drops` the number of dropped ones, `dropped` has the dropped
-        outputs that the scheduler's encoder cache still has, and `items` the encoded images."""
+        """Drop, load and compute outputs, and return the connector's report. Afterwards `done` has
+        the facts about what was dropped and what was encoded."""
         for new in output.scheduled_new_reqs:
             self.features[new.req_id] = new.mm_features
-        self.drops = len(output.free_encoder_mm_hashes)
-        self.dropped = [n for n in output.free_encoder_mm_hashes if n in self.manager.cached]
+        cached = self.manager.cached
+        self.done = [ItemDropped(n, n in cached) for n in output.free_encoder_mm_hashes]
         for name in output.free_encoder_mm_hashes:
             self.held.pop(name, None)
-        self.items = []
-        before = len(self.held)
         with self._transfers(output) as moved:
-            self.loaded = len(self.held) - before
             for request, inputs in output.scheduled_encoder_inputs.items():
                 for index in inputs:
                     feature = self.features[request][index]
                     name = feature.identifier
                     again = name in self.encoded
-                    self.items.append(ItemEncoded(request, name, again, name in self.held))
+                    self.done.append(ItemEncoded(request, name, again, name in self.held))
                     self.held[name] = made_of(feature)
                     self.encoded.add(name)
                     if self.connector is not None:
@@ -103,11 +95,8 @@ class EncoderCache:
         return calls
 
     def reads(self, output: Any, starts: dict[str, int]) -> Facts:
-        """Read the outputs that a step needs, and yield the facts about them. Afterwards `read` is
-        the number of outputs that were read."""
-        self.read = 0
+        """Read the outputs that a step needs, and yield the facts about them."""
         yield ItemsHeld(sum(map(len, self.held.values())), self.room)
-        yield from map(ItemDropped, self.dropped)
         for request, tokens in output.num_scheduled_tokens.items():
             yield from self._reads(request, starts[request], starts[request] + tokens)
 
@@ -116,22 +105,17 @@ class EncoderCache:
             first = feature.mm_position.offset
             if first >= end or first + feature.mm_position.length <= start:
                 continue
-            self.read += 1
-            name, token = feature.identifier, max(first, start)
-            if name not in self.held:
-                yield ItemMissing(request, name, token)
-                continue
-            if not torch.equal(self.held[name], made_of(feature)):
-                yield ItemWrong(request, name, token)
-            if request not in self.manager.cached.get(name, ()):
-                yield ItemUnkept(request, name)
+            name = feature.identifier
+            held, users = self.held.get(name), self.manager.cached.get(name, ())
+            right = held is not None and torch.equal(held, made_of(feature))
+            known = held is not None, right, request in users
+            yield ItemRead(request, name, max(first, start), *known)
 
-    def unencoded(self, request: Any) -> Iterator[ItemsUnencoded]:
-        """The images of a request that were never encoded here although other engines wait for
-        them."""
-        lacking = {each.identifier for each in request.mm_features} - self.encoded
-        if lacking:
-            yield ItemsUnencoded(request.request_id, tuple(sorted(lacking)))
+    def ended(self, request: Any) -> ItemsEncoded:
+        """Whether all images of a request that has ended were encoded here."""
+        images = {each.identifier for each in request.mm_features}
+        lacking = tuple(sorted(images - self.encoded))
+        return ItemsEncoded(request.request_id, len(images), lacking)
 
     def owed(self) -> Iterator[ItemsOwed]:
         """The room that an idle engine has taken in its encoder cache. An engine that only encodes

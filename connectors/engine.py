@@ -4,7 +4,7 @@ import contextlib
 import copy
 import inspect
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
@@ -26,23 +26,22 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.facts.connectors import (
     Announced,
     AskedAfterReset,
+    Begun,
     BlocksKept,
     CacheStatistics,
-    Died,
+    Called,
     Fact,
-    Loaded,
     LoadEnded,
     LoadFailed,
+    LoadOver,
     Matched,
     MayFail,
-    NotComputed,
     Owed,
     Promised,
     RequestsEnded,
     ResetAnswered,
-    ResetRaised,
     SendEnded,
-    SlotRead,
+    SlotsRead,
     StoreReset,
     Unfreed,
     Waits,
@@ -105,8 +104,8 @@ class DrivenEngine:
         self.forgets = False
         self.given_up: dict[str, int] = {}
         self.named = NamedPrefixes(plan.engine.hash_block_size)
-        self.announced: set[tuple[Any, ...]] = set()
-        self.counted: Counter[str] = Counter()
+        self.announced: dict[tuple[Any, ...], int] = {}
+        self.looked_up: Counter[str] = Counter()
         self.invalid: defaultdict[str, set[int]] = defaultdict(set)
         self.failing: set[str] = set()
         self.queue: deque[tuple[Any, Any, int]] = deque()
@@ -155,15 +154,13 @@ class DrivenEngine:
         other."""
         connector = self.scheduler.connector
         self._listen(connector)
-        self.tiers = listen(connector, self.facts, self.owners.judged)
+        self.tiers = listen(connector, self.facts)
         parts = self.plan, self.scheduler, self.owners, self.facts, self.clock
         self.workers = [ConnectorWorker(*parts, rank) for rank in range(self.plan.ranks)]
         self.worker = self.workers[0]
         self.reports = self._aggregator() if self.plan.ranks > 1 else None
         introduce([worker.connector for worker in self.workers], connector)
         self.opened.note()
-        opened = len(self.opened.files) + len(self.opened.clients)
-        self.owners.judged["files and clients that were opened"] += opened
 
     # What the environment may do.
 
@@ -190,7 +187,7 @@ class DrivenEngine:
         self.opened = Opened()
         self.scheduler = self.owners.scheduler = self._scheduler()
         self._begin()
-        self.owners.judged["engines that were started again"] += 1
+        self.owners.counted["engines that were started again"] += 1
 
     def submit(
         self, name: str, arrives: SubmitRequest, transfer: dict[str, Any] | None = None
@@ -239,28 +236,26 @@ class DrivenEngine:
 
     def _reset(self, running: bool, connector: bool) -> None:
         """Reset the caches. An exception of the connector's reset goes to the caller, and the
-        engine continues. A refusal in words, by vLLM or the connector, says nothing about the
-        check."""
+        engine continues."""
         idle = not (self.has_work or self.queue)
-        before = connector, idle, len(self.scheduler.requests), self._taken()
+        requests = len(self.scheduler.requests)
+        answer = ResetAnswered(False, connector, idle, requests, self._taken())
         try:
             done = self.scheduler.reset_prefix_cache(
                 reset_running_requests=running, reset_connector=connector
             )
-            self.facts.append(ResetAnswered(done is True, *before))
+            answer = answer._replace(done=done is True)
         except Exception as error:
             self.forgets = False
             # The scheduler itself refuses to reset while a transfer has blocks.
             of_scheduler = place(error).name == "reset_prefix_cache"
-            if isinstance(error, RuntimeError) and of_scheduler:
-                self.facts.append(ResetAnswered(False, *before))
-                return
-            if blame.is_ours(error) or not connector:
-                raise
-            if isinstance(error, NotImplementedError):
-                return
-            self.facts.append(ResetRaised(death_of(error)))
-        self.owners.judged["resets"] += connector
+            refused = isinstance(error, RuntimeError) and of_scheduler
+            if not refused:
+                if blame.is_ours(error) or not connector:
+                    raise
+                cannot = isinstance(error, NotImplementedError)
+                answer = answer._replace(cannot=cannot, death=None if cannot else death_of(error))
+        self.facts.append(answer)
 
     def pause(self, new: bool) -> None:
         """Schedule no requests, or no `new` requests, from now on."""
@@ -346,14 +341,14 @@ class DrivenEngine:
         if self.dead:
             return
         self._settle()
-        for where, count in self.counted.items():
+        for where, count in self.looked_up.items():
             self.facts.append(CacheStatistics(where, count, self.arrived, self.failed_loads))
         if self.plan.hidden:
             self.clock.run()  # who reads a file waits until it is written
             self.facts.extend(hidden.saved(self.returned, self.owners, self.worker.caches))
             self.returned.clear()
         self.facts.extend(self.worker.encoder.owed())
-        self.facts.extend(each for tier in self.tiers for each in tier.owed())
+        self.facts.extend(tier.idle() for tier in self.tiers)
         self.facts.append(Owed(self._taken(), tuple(self.scheduler.requests), steps))
         self._note_ended()
 
@@ -372,8 +367,8 @@ class DrivenEngine:
         """Shut the engine down: both sides of the connector, and the scheduler."""
         for part in (*(worker.connector for worker in self.workers), self.scheduler):
             self._call(part.shutdown)
-        if not self.dead:
-            self.facts.extend(self.opened.left())
+        if not self.dead:  # cannot be judged: nobody can shut a dead engine down
+            self.facts.extend(self.opened.closed())
 
     def close(self) -> None:
         """Free the resources that a dead engine still has."""
@@ -385,9 +380,9 @@ class DrivenEngine:
         self.opened.remove()
 
     @property
-    def judged(self) -> Counter[str]:
-        """The number of comparisons by kind."""
-        return self.owners.judged
+    def counted(self) -> Counter[str]:
+        """What happened of which there is no fact, by its name, and how often."""
+        return self.owners.counted
 
     @property
     def standing(self) -> list[tuple[str, str, str, bool]]:
@@ -428,14 +423,13 @@ class DrivenEngine:
                     self.returned[each.request_id] = each.kv_transfer_params
                 self.facts.extend(self.prompts.reported(each))
                 if known and str(each.finish_reason) in ENDS_WELL:
-                    self.owners.judged["requests that were encoded"] += 1
-                    self.facts.extend(encoder.unencoded(known[each.request_id]))
+                    self.facts.append(encoder.ended(known[each.request_id]))
             stats = outputs.scheduler_stats
             if stats is None:
                 continue
-            self.counted["engine's"] += stats.prefix_cache_stats.requests
+            self.looked_up["engine's"] += stats.prefix_cache_stats.requests
             if stats.connector_prefix_cache_stats is not None:
-                self.counted["connector's"] += stats.connector_prefix_cache_stats.requests
+                self.looked_up["connector's"] += stats.connector_prefix_cache_stats.requests
 
     def _propose(self, output: Any) -> None:
         """Propose draft tokens for the requests of a step."""
@@ -446,30 +440,24 @@ class DrivenEngine:
     def _execute(self, output: Any) -> Any:
         begin = len(self.facts)
         self.steps += 1
-        self.owners.judged["steps"] += 1
         self.steps_with_tokens += bool(output.num_scheduled_tokens)
         for new in output.scheduled_new_reqs:
             skips = self.scheduler.requests[new.req_id].skip_reading_prefix_cache
-            if skips and new.num_computed_tokens:
-                self.facts.append(NotComputed(new.req_id, new.num_computed_tokens))
+            self.facts.append(Begun(new.req_id, new.num_computed_tokens, bool(skips)))
         results = [worker.execute(self._sent(output)) for worker in self.workers]
         result = self.reports.aggregate(results) if self.reports is not None else results[0]
         moved = getattr(result, "kv_connector_output", None)
         if moved is not None:
             self._note_reports(moved)
         invalid = set(moved.invalid_block_ids) if moved is not None else set()
-        # vLLM computes what failed again: nothing of that step reaches the answer.
         spared = self.owners.holding(invalid)
         ended = (fact for fact in self.facts[begin:] if isinstance(fact, LoadEnded))
         failed = spared | {fact.request for fact in ended if fact.failed}
         self.failed_loads += len(failed & {*self.owners.loads})
         for name in failed:
             self.prompts.fail(name)
-        self.facts[begin:] = [
-            f
-            for f in self.facts[begin:]
-            if not (isinstance(f, SlotRead | Loaded) and f.request in spared)
-        ]
+        if spared:
+            self.facts[begin:] = _without(self.facts[begin:], spared)
         self._end_loads(output, self.facts[begin:])
         return result
 
@@ -536,6 +524,7 @@ class DrivenEngine:
         """Call vLLM. An exception kills the engine."""
         if self.dead:
             return
+        called = Called()
         try:
             with watched():
                 what(*arguments)
@@ -543,8 +532,8 @@ class DrivenEngine:
             self.dead = True
             blame.spare(error)
             home = inspect.getsourcefile(type(self.scheduler.connector))
-            inside = blame.went_through(error, home)
-            self.facts.append(Died(death_of(error), inside))
+            called = Called(death_of(error), blame.went_through(error, home))
+        self.facts.append(called)
 
     def loses(self) -> None:
         """Let the memory behind the connector fail: nothing is expected of it from now on."""
@@ -611,15 +600,18 @@ class DrivenEngine:
         group = getattr(event, "group_idx", None)
         place = group, getattr(event, "medium", None), getattr(event, "ownership", None)
         blocks = {(*place, each) for each in getattr(event, "block_hashes", ())}
+        before = [self.announced.pop(each) for each in blocks if each in self.announced]
         if not hasattr(event, "token_ids"):
-            self.announced -= blocks
-        else:
-            size = self.cfg.groups[group].block_size if group is not None else None
-            sizes = len(event.block_hashes), len(event.token_ids or ()), event.block_size
-            again = len(blocks & self.announced)
-            self.announced |= blocks
-            self.facts.append(Announced(*sizes, size, len(self.cfg.groups), again))
-            self.facts.extend(self.named.carried(event))
+            return
+        self.announced.update(dict.fromkeys(blocks, self.steps))
+        size = self.cfg.groups[group].block_size if group is not None else None
+        # The scheduler learns of a copy that is over one step later, and stores a step later.
+        lasts = self.plan.copies.steps + 2
+        again = len(before), bool(before) and self.steps - min(before) <= lasts
+        several = "connectors" in self.connector["kv_connector_extra_config"]
+        sizes = len(event.block_hashes), len(event.token_ids or ()), event.block_size
+        self.facts.append(Announced(*sizes, size, len(self.cfg.groups), *again, several))
+        self.facts.extend(self.named.carried(event))
 
     def _listen(self, connector: Any) -> None:
         """Record the answers of the scheduler side of the connector."""
@@ -637,7 +629,6 @@ class DrivenEngine:
             computed_of[request.request_id] = num_computed_tokens, later
             name, whole = request.request_id, request.num_tokens
             skipped = bool(request.skip_reading_prefix_cache)
-            self.owners.judged["answers for whole prompts"] += skipped
             self._note_match(Matched(name, num_computed_tokens, tokens, later, whole, skipped))
             return answer
 
@@ -733,6 +724,17 @@ def introduce(workers: Sequence[Any], scheduler: Any) -> None:
         scheduler.set_xfer_handshake_metadata_pp_aware(stages)
     else:
         scheduler.set_xfer_handshake_metadata(known)
+
+
+def _without(facts: Sequence[Fact], spared: set[str]) -> Iterator[Fact]:
+    """The facts of a step without what requests loaded or read wrong whose load failed: it cannot
+    be judged, as vLLM computes these tokens again, and nothing of the step reaches the answer."""
+    for fact in facts:
+        if isinstance(fact, SlotsRead):
+            wrong = tuple(each for each in fact.wrong if each.request not in spared)
+            yield fact._replace(wrong=wrong)
+        elif not (isinstance(fact, LoadOver) and fact.request in spared):
+            yield fact
 
 
 def _arguments(arrives: SubmitRequest) -> dict[str, Any]:

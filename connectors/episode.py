@@ -13,7 +13,7 @@ from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.replaced import device, gone
 from kvproof.connectors.device.store_client import Memory
 from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.judging import CONTRACT, broken, times_judged
+from kvproof.connectors.judging import CONTRACT, broken
 from kvproof.connectors.pair import EnginePair, EnginePeers, PairAtOnce
 from kvproof.connectors.plan import (
     AbortRequest,
@@ -39,7 +39,7 @@ from kvproof.live.contract.features import KIT
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract_check import check
 from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.facts.connectors import COUNTED, Died, Fact, Past, ResetRaised
+from kvproof.model.facts.connectors import Called, Fact, Past, ResetAnswered, counted
 from kvproof.model.finding import Finding
 
 Played = DrivenEngine | SeveralEngines
@@ -54,9 +54,9 @@ whether the episode goes on although a check is broken."""
 class EpisodeResult:
     """The result of an episode. `findings` has the findings of the first action that broke a check,
     the most severe first. `at` is the number of that action, from 1 on (one more than the last
-    action: the final drain). `steps` counts the worker's steps, `judged` the comparisons by kind,
-    `times_judged` how often each check had something to judge, and `excused` how often a break of
-    it had an excuse."""
+    action: the final drain). `steps` counts the worker's steps, `judged` what there was to judge by
+    kind, `times_judged` how often each check had something to judge without an excuse, and
+    `excused` how often a break of it had one."""
 
     findings: tuple[Finding, ...]
     at: int
@@ -116,7 +116,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
                     drift = error
                 facts = [_without(folder, fact) for fact in engine.take_facts()]
                 goes_on = note is not None and note(engine, at, facts)
-                judged.update(COUNTED[type(f)] for f in facts if type(f) in COUNTED)
+                judged.update(counted(facts))
                 findings = list(broken(facts, past, tally))
                 if drift is not None and not findings:
                     raise drift  # else the kit fails at what the connector answered before
@@ -125,8 +125,8 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
             else:
                 at, findings = len(plan.actions) + 1, []
             findings.sort(key=lambda f: CONTRACT[f.invariant].severity)
-            judged += engine.judged
-            times = times_judged(tally, judged)
+            judged.update(engine.counted)
+            times = tally.judged - tally.excused
             return EpisodeResult(tuple(findings), at, engine.steps, judged, times, tally.excused)
 
 
@@ -137,7 +137,7 @@ def _refuses(error: Exception | AdapterDrift) -> bool:
 
 def _without(folder: str, fact: Fact) -> Fact:
     """The fact without the name of the folder, which differs in each episode."""
-    if isinstance(fact, Died | ResetRaised):
+    if isinstance(fact, Called | ResetAnswered) and fact.death is not None:
         message = fact.death.message.replace(folder, "{tmp}")
         return fact._replace(death=fact.death._replace(message=message))
     return fact

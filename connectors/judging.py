@@ -1,7 +1,6 @@
 """The checks of what a connector does: the contract. And whose KV it is where tokens are right and
 the rank, the adapter or the salt is another one."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
@@ -9,7 +8,7 @@ from kvproof.connectors.plan import Beside
 from kvproof.invariants.check import Check, Tally, broken_by
 from kvproof.invariants.registry import checks_of
 from kvproof.model.because import Reason
-from kvproof.model.facts.connectors import COUNTED, LOOKED_AT, Fact, Past
+from kvproof.model.facts.connectors import COUNTED, Fact, Past
 from kvproof.model.finding import Finding
 
 CONTRACT: dict[str, Check] = {check.id: check for check in checks_of(*get_args(Fact))}
@@ -24,21 +23,9 @@ def broken(facts: Sequence[Fact], past: Past, tally: Tally | None = None) -> Ite
         past.add(fact)
 
 
-def times_judged(tally: Tally, looked_at: Counter[str]) -> Counter[str]:
-    """How often each check had something to judge, by id, without what has an excuse. For checks
-    whose facts exist only if something is wrong, `looked_at` has the counts of the run."""
-    judged: Counter[str] = Counter()
-    for check in CONTRACT.values():
-        names = {LOOKED_AT[kind] for kind in check.judged if kind in LOOKED_AT}
-        seen = sum(looked_at[name] for name in names)
-        judged[check.id] = seen if names else tally.judged[check.id] - tally.excused[check.id]
-    return judged
-
-
 def subjects(check: Check) -> list[str]:
     """The names under which a run counts the things that a check judges."""
-    known = LOOKED_AT | COUNTED
-    return [*dict.fromkeys(known[kind] for kind in check.judged if kind in known)]
+    return [*dict.fromkeys(COUNTED[kind] for kind in check.judged if kind in COUNTED)]
 
 
 MARKS = tuple(f"{each}:" for each in get_args(Beside) if each)

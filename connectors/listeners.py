@@ -2,8 +2,8 @@
 that it reports of prompts, the hashes in its KV events, and what its connector has open outside."""
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from kvproof.connectors.device.replaced import found
 from kvproof.connectors.device.store_client import StoreClient
 from kvproof.model.facts.connectors import (
+    Closed,
     EventTokens,
     Fact,
-    LeftOpen,
-    NeverBegun,
-    NeverNotified,
-    NotifiedTooEarly,
     PromptReported,
+    TierCalled,
+    TierIdle,
+    TierNotified,
 )
 
 OFFLOADING = "vllm.v1.kv_offload."
@@ -37,54 +37,58 @@ HOMES = ("vllm.distributed.kv_transfer.", OFFLOADING)
 
 class NotifiedTier:
     """The notices that a tier received: the requests that have started, and those that have ended.
-    vLLM's CPU tier below other tiers is never `notified` of a start."""
+    `starts` are all requests of whose start it was ever notified. vLLM's CPU tier below other tiers
+    is notified of none."""
 
     def __init__(self, tier: Any) -> None:
         self.kind = type(tier).__name__
         self.begun: dict[str, None] = {}
         self.ended: set[str] = set()
-        self.notified = False
+        self.starts: set[str] = set()
 
-    def owed(self) -> Iterator[NeverNotified]:
-        """The requests of whose end the tier was not notified, as facts."""
-        return (NeverNotified(name, self.kind) for name in self.begun)
+    def idle(self) -> TierIdle:
+        """The requests of whose end the tier was not notified when the engine is idle."""
+        return TierIdle(self.kind, len(self.ended), tuple(self.begun))
+
+    def take(self, call: str, name: str) -> TierNotified | TierCalled | None:
+        """Take a call for a request. Returns the fact about it, if it is no start."""
+        if call == "on_new_request":
+            self.ended.discard(name)
+            self.starts.add(name)
+            self.begun[name] = None
+            return None
+        if call != ENDED:
+            return TierCalled(name, self.kind, call, name in self.ended)
+        self.ended.add(name)
+        self.begun.pop(name, None)
+        return TierNotified(name, self.kind, name in self.starts, bool(self.starts))
 
 
-def listen(connector: Any, facts: list[Fact], judged: Counter[str]) -> list[NotifiedTier]:
-    """Record work that is submitted to the tiers of a connector for a request that has ended.
-    Returns the notices that each tier receives from now on."""
+def listen(connector: Any, facts: list[Fact]) -> list[NotifiedTier]:
+    """Record the calls to the tiers of a connector. Returns the notices that each tier receives
+    from now on."""
     places = {found(place): calls for place, calls in KINDS.items()}
     kinds = {getattr(*place): calls for place, calls in places.items() if place is not None}
     noted = []
     for tier in _tiers(connector, tuple(kinds), set()):
         noted.append(NotifiedTier(tier))
         for kind, calls in kinds.items():
-            if isinstance(tier, kind) and hasattr(tier, ENDED):  # older releases report no end
+            # cannot be judged: older releases report no end
+            if isinstance(tier, kind) and hasattr(tier, ENDED):
                 for call in (*calls, ENDED, "on_new_request"):
-                    setattr(tier, call, _noted(tier, call, noted[-1], facts, judged))
+                    setattr(tier, call, _noted(tier, call, noted[-1], facts))
     return noted
 
 
-def _noted(
-    tier: Any, call: str, known: NotifiedTier, facts: list[Fact], judged: Counter[str]
-) -> Callable[..., Any]:
+def _noted(tier: Any, call: str, known: NotifiedTier, facts: list[Fact]) -> Callable[..., Any]:
     original = getattr(tier, call)
 
     def noted(*arguments: Any, **more: Any) -> Any:
         # One argument is the context of the request, or a job that has it.
         parts = [getattr(each, "req_context", each) for each in (*arguments, *more.values())]
         name = next(each.req_id for each in parts if hasattr(each, "req_id"))
-        if call == ENDED:
-            judged["notified ends of requests"] += 1
-            if known.notified and name not in known.begun and name not in known.ended:
-                facts.append(NeverBegun(name, known.kind))
-            known.ended.add(name)
-            known.begun.pop(name, None)
-        elif call == "on_new_request":
-            known.ended.discard(name)
-            known.begun[name], known.notified = None, True
-        elif name in known.ended:
-            facts.append(NotifiedTooEarly(name, known.kind, call))
+        if (fact := known.take(call, name)) is not None:
+            facts.append(fact)
         return original(*arguments, **more)
 
     return noted
@@ -237,12 +241,13 @@ class Opened:
         for each in self.files:
             Path(each).unlink(missing_ok=True)
 
-    def left(self) -> Iterator[LeftOpen]:
-        """The resources that still exist or are still open."""
-        yield from _each("files in shared memory", (Path(each).exists() for each in self.files))
-        yield from _each("clients of a store", (each.is_open for each in self.clients))
+    def closed(self) -> Iterator[Closed]:
+        """How many of the resources still exist or are still open, for each kind of which there are
+        any."""
+        yield from _each("files in shared memory", [Path(each).exists() for each in self.files])
+        yield from _each("clients of a store", [each.is_open for each in self.clients])
 
 
-def _each(what: str, still: Iterable[bool]) -> Iterator[LeftOpen]:
-    if number := sum(still):
-        yield LeftOpen(what, number)
+def _each(what: str, still: list[bool]) -> Iterator[Closed]:
+    if still:
+        yield Closed(what, len(still), sum(still))

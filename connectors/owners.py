@@ -5,19 +5,27 @@ answered the scheduler. What a token's slot should hold follows from the request
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kvproof.connectors.caches import Caches, LayerCache
 from kvproof.model.config import EngineConfig, Group
-from kvproof.model.facts.connectors import Loaded, Promised, Slot, Wrote
+from kvproof.model.facts.connectors import (
+    Holder,
+    LoadedSlot,
+    LoadOver,
+    Promised,
+    Slot,
+    Written,
+    WrittenSlot,
+)
 from kvproof.model.state import NULL, SAMPLED
 
 
 class Owners:
     """The requests of one engine. `loads` has, by request, the promised loads that have not ended.
-    `model` is the name of the model if it is not the first one, because its KV differs. `judged`
-    counts the compared slots, by kind of comparison. With `local`, windows are chunked local
+    `model` is the name of the model if it is not the first one, because its KV differs. `counted`
+    counts what happened of which there is no fact. With `local`, windows are chunked local
     attention; the tokens of an attention block lie on `ranks` ranks in turn."""
 
     def __init__(
@@ -28,7 +36,7 @@ class Owners:
         self.prompts: dict[str, str] = {}
         self.beside: dict[str, str] = {}
         self.loads: dict[str, Promised] = {}
-        self.judged: Counter[str] = Counter()
+        self.counted: Counter[str] = Counter()
 
     def text(self, request: str, tokens: int) -> str:
         """The first tokens of a request: its prompt, then sampled tokens. In front of them stands
@@ -65,57 +73,63 @@ class Owners:
             if any(wanted.intersection(table) for table in self.tables(name))
         }
 
-    def judged_write(
-        self, slot: Slot, rank: int, held: str | None, found: str | None
-    ) -> Iterator[Wrote]:
-        """Judge a change of a slot of this rank by the connector. Returns it as a fact if no load
-        may change the slot. A load may fill the blocks of its own request, except slots of tokens
-        that were not promised and that hold the right content."""
-        if slot.block == NULL:
-            return
-        self.judged["writes"] += 1
+    def written(
+        self, caches: Caches, changes: Iterable[tuple[LayerCache, Slot, str | None]]
+    ) -> Iterator[Written]:
+        """The fact about slots that the connector changed, each with what it held before."""
+        found = (self._written(caches, *change) for change in changes)
+        if slots := tuple(each for each in found if each is not None):
+            yield Written(slots)
+
+    def _written(
+        self, caches: Caches, layer: LayerCache, slot: Slot, held: str | None
+    ) -> WrittenSlot | None:
         group = self.cfg.groups[slot.group]
-        first = ""
+        holders = []
+        if slot.block == NULL:
+            return None  # cannot be judged: nobody reads the null block
         for request, home, index in self.holders(slot.block):
             if home != slot.group:
-                return  # the layers of the groups share the bytes of a block: one group has it
-            first = first or request
-            load = self.loads.get(request)
-            if load is None:
-                continue
-            token = index * group.block_size + slot.offset * self.ranks + rank % self.ranks
-            # A request whose load ends later computes nothing behind it yet.
-            promised = load.start <= token and (load.later or token < load.start + load.tokens)
-            if promised or not group.attention or held != self.text(request, token + 1):
-                return
-            first = request
-        yield Wrote(slot, first, held, found)
+                # cannot be judged: the layers of the groups share the bytes of a block, and what
+                # is a slot of the group that has the block is none of this layer
+                return None
+            turn = slot.offset * self.ranks + caches.rank % self.ranks
+            token = index * group.block_size + turn
+            expected = self.text(request, token + 1) if group.attention else ""
+            holders.append(Holder(request, token, expected, self.loads.get(request)))
+        found = caches.found(layer, slot.block, slot.offset)
+        return WrittenSlot(slot, group.attention, held, found, tuple(holders))
 
-    def loaded_at_once(self, caches: Caches, layer: LayerCache) -> Iterator[Loaded]:
-        """The promised slots of a layer with wrong content after a load within this step."""
+    def loaded_at_once(self, caches: Caches, layer: LayerCache) -> Iterator[LoadOver]:
+        """The facts about a layer after the loads within this step."""
         for load in self.loads.values():
             if not load.later:
-                yield from self._left_wrong(caches, layer, load)
+                yield from self._over(caches, (layer,), load, set())
 
-    def loaded_later(self, caches: Caches, request: str, invalid: set[int]) -> Iterator[Loaded]:
-        """The promised slots, of any layer, with wrong content after a load that was reported as
-        ended. Slots of `invalid` blocks are left out."""
+    def loaded_later(self, caches: Caches, request: str, invalid: set[int]) -> Iterator[LoadOver]:
+        """The fact about all layers after a load that was reported as ended, but for the slots of
+        `invalid` blocks."""
         load = self.loads.get(request)
-        if load is None or request not in self.scheduler.requests:
-            return
-        for layer in caches.layers:
-            for wrong in self._left_wrong(caches, layer, load):
-                if wrong.slot.block not in invalid:
-                    yield wrong
+        if load is not None and request in self.scheduler.requests:
+            yield from self._over(caches, caches.layers, load, invalid)
 
-    def _left_wrong(self, caches: Caches, layer: LayerCache, load: Promised) -> Iterator[Loaded]:
-        for token, block, offset in self._promised(layer.group, load, caches.rank):
-            self.judged["promised tokens"] += 1
-            expected = self.text(load.request, token + 1)
-            found = caches.found(layer, block, offset)
-            if found != expected:
-                slot = Slot(layer.name, layer.group, block, offset)
-                yield Loaded(load.request, slot, token, expected, found)
+    def _over(
+        self, caches: Caches, layers: Sequence[LayerCache], load: Promised, invalid: set[int]
+    ) -> Iterator[LoadOver]:
+        slots = tuple(
+            LoadedSlot(
+                Slot(layer.name, layer.group, block, offset),
+                token,
+                self.text(load.request, token + 1),
+                caches.found(layer, block, offset),
+            )
+            for layer in layers
+            for token, block, offset in self._promised(layer.group, load, caches.rank)
+            # cannot be judged: vLLM computes the tokens of blocks that are reported as failed
+            if block not in invalid
+        )
+        if slots:
+            yield LoadOver(load.request, slots)
 
     def _promised(self, index: int, load: Promised, rank: int) -> Iterator[tuple[int, int, int]]:
         """Token, block and offset of each slot that a load must fill in a group on this rank: the

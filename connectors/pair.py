@@ -24,7 +24,7 @@ from kvproof.connectors.plan import (
 )
 from kvproof.connectors.several import SeveralEngines
 from kvproof.live.observer.kept import entries
-from kvproof.model.facts.connectors import EngineKnown, Fact, LoadEnded, MayFail
+from kvproof.model.facts.connectors import EngineGone, Fact, LoadEnded, MayFail
 
 PORTS = (
     "VLLM_NIXL_SIDE_CHANNEL_PORT",
@@ -175,7 +175,7 @@ class EnginePair(SeveralEngines):
         self.clock.now += START_S
         self.begun[place] = self.clock.now
         begins = self._made(place, ends.plan, len(self.gone))
-        begins.owners.judged["engines that were started again"] += 1
+        begins.counted["engines that were started again"] += 1
         self.engines[place] = begins
         self.prefill, self.decode = self.engines
         self.before = len(self.decode.facts)
@@ -189,29 +189,29 @@ class EnginePair(SeveralEngines):
     def end(self) -> None:
         """Shut both engines down."""
         self._look_at_loads()
-        if self.loaded and not self.dead:
-            self._note_known()
+        if not self.dead:
+            self._note_gone()
         super().end()
 
     def _look_at_loads(self) -> None:
         ended = (isinstance(fact, LoadEnded) for fact in self.decode.facts[self.before :])
         self.loaded = self.loaded or any(ended)
 
-    def _note_known(self) -> None:
-        """Record the engines that are gone and whose names a side still keeps in containers of
-        vLLM."""
+    def _note_gone(self) -> None:
+        """Record for each engine that is gone in which containers of vLLM the other side still
+        keeps its name."""
         for engine, place in zip(self.engines, (1, 0), strict=True):
-            ended = {each.name: each.ended for each in self.replaced if each.place == place}
-            times = {name: self.begun[place] - at for name, at in ended.items()}
-            gone = {name: time for name, time in times.items() if time > self.known_s}
-            engine.owners.judged["engines that were gone for long"] += len(gone)
+            gone = [each for each in self.replaced if each.place == place]
             parts = engine.scheduler.connector, *(worker.connector for worker in engine.workers)
-            known = (found for part in parts if gone for found in entries(part).items())
+            known = [found for part in parts if gone for found in entries(part).items()]
             engine.facts.extend(
-                EngineKnown(where, gone[name])
-                for where, held in known
-                for name in gone
-                if name in held
+                EngineGone(
+                    self.begun[place] - each.ended,
+                    self.known_s,
+                    self.loaded,
+                    tuple(where for where, held in known if each.name in held),
+                )
+                for each in gone
             )
 
     def pause(self, new: bool) -> None:
@@ -349,7 +349,7 @@ class EnginePeers(SeveralEngines):
         if self.away is None or self.dead:
             return
         begins = self.places[self.away] = self._made(self.away)
-        begins.owners.judged["engines that were started again"] += 1
+        begins.counted["engines that were started again"] += 1
         self.engines.append(begins)
         self.away = None
 

@@ -99,9 +99,9 @@ class SeveralEngines:
         return sum(engine.steps for engine in self._all)
 
     @property
-    def judged(self) -> Counter[str]:
-        """The number of comparisons on each engine, by kind."""
-        return sum((engine.judged for engine in self._all), Counter())
+    def counted(self) -> Counter[str]:
+        """The same as `DrivenEngine.counted`, for all engines."""
+        return sum((engine.counted for engine in self._all), Counter())
 
     @property
     def running(self) -> list[str]:

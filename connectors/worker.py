@@ -8,7 +8,7 @@ saved.
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from kvproof.connectors import hidden
@@ -29,7 +29,7 @@ from kvproof.live import adapt, build, step_output
 from kvproof.live.batch import Batch
 from kvproof.live.contract.lookup import may_take
 from kvproof.model.config import Group
-from kvproof.model.facts.connectors import CopiedAgain, Fact, Slot, SlotRead
+from kvproof.model.facts.connectors import Fact, Slot, SlotsRead, WrongSlot
 from kvproof.model.state import Flight
 
 LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
@@ -117,7 +117,7 @@ class ConnectorWorker:
             second: Any = None
             if first and across:
                 first.register(across)
-                owners.judged["workers with all layers in a block"] += 1
+                owners.counted["workers with all layers in a block"] += 1
             else:  # it registers the caches
                 second = ActiveKVConnector(self.vllm_config, self.caches.named)
         self.runner = first
@@ -135,14 +135,11 @@ class ConnectorWorker:
         if self.encoder.room:
             if (loaded := self.encoder.compute(output)) is not None:
                 more["ec_connector_output"] = loaded
-            self.facts.extend(self.encoder.items)
+            self.facts.extend(self.encoder.done)
             if self.encoder.alone:
                 return step_output.encoded(output, **more)
             starts = {part.request: part.start for part in parts}
             self.facts.extend(self.encoder.reads(output, starts))
-            self.owners.judged["images read"] += self.encoder.read
-            self.owners.judged["images loaded"] += self.encoder.loaded
-            self.owners.judged["images dropped"] += self.encoder.drops
         if self.runner is not None:
             self.runner.begin(output)
             self.note_writes()
@@ -214,7 +211,7 @@ class ConnectorWorker:
             self.connector.wait_for_layer_load(layer.name)
             self.note_writes()
             self.facts.extend(self.owners.loaded_at_once(self.caches, layer))
-            self.facts.extend(self._reads(layer, parts))
+            self._read(layer, parts)
             cache = self.caches.named[layer.name]
             self.connector.save_kv_layer(layer.name, cache, metadata[layer.name])
         for name in self.sharing:
@@ -241,6 +238,7 @@ class ConnectorWorker:
 
     def _compute(self, layer: LayerCache, parts: list[ComputedPart]) -> None:
         group = self.cfg.groups[layer.group]
+        states: list[WrongSlot | None] = []
         for part in parts:
             text = self.text(part.request, part.end)
             beside = len(text) - part.end
@@ -253,13 +251,19 @@ class ConnectorWorker:
             else:
                 block = table[(part.end - 1) // group.block_size]
                 if part.start:
-                    self._read_state(layer, part)
+                    states.append(self._read_state(layer, part))
                 if self.plan.every_state:
                     size = group.block_size
                     for whole in range(part.start // size + 1, (part.end - 1) // size + 1):
                         state = self.text(part.request, whole * size)
                         self.caches.write(layer, table[whole - 1], 0, state)
                 self.caches.write(layer, block, 0, text)
+        self._note_reads(len(states), [each for each in states if each is not None])
+
+    def _note_reads(self, number: int, wrong: Sequence[WrongSlot]) -> None:
+        """Record that a step read this number of slots of a layer, some of them `wrong`."""
+        if number:
+            self.facts.append(SlotsRead(number - len(wrong), tuple(wrong)))
 
     def _filled(
         self, layer: LayerCache, parts: list[ComputedPart]
@@ -271,23 +275,26 @@ class ConnectorWorker:
             for block in table[part.start // size : -(-part.end // size)]:
                 yield *self.caches.bytes_of(layer, block), layer.name, block
 
-    def _read_state(self, layer: LayerCache, part: ComputedPart) -> None:
-        """Read the state after the tokens before a step, with which a step of a Mamba layer
-        begins."""
+    def _read_state(self, layer: LayerCache, part: ComputedPart) -> WrongSlot | None:
+        """Read the state after the tokens before a step, with which a step of a Mamba layer begins.
+        Returns it if it is wrong."""
         size = self.cfg.groups[layer.group].block_size
         block = self.batch.tables[part.request][layer.group][(part.start - 1) // size]
         slot = Slot(layer.name, layer.group, block, 0)
         expected = self.text(part.request, part.start)
         found = self.caches.found(layer, block, 0)
-        if found != expected:
-            self.facts.append(SlotRead(part.request, slot, part.start - 1, expected, found))
+        if found == expected:
+            return None
+        return WrongSlot(part.request, slot, part.start - 1, expected, found)
 
-    def _reads(self, layer: LayerCache, parts: list[ComputedPart]) -> Iterator[SlotRead]:
-        """The slots that attention reads and that do not hold the prefix that it needs."""
+    def _read(self, layer: LayerCache, parts: list[ComputedPart]) -> None:
+        """Read the slots that attention reads, and record how many hold the prefix that it needs,
+        and the others."""
         group = self.cfg.groups[layer.group]
         of_drafter = self.plan.hidden and layer.group == len(self.cfg.groups) - 1
-        if not group.attention or of_drafter:  # no step reads hidden states
-            return
+        if not group.attention or of_drafter:
+            return  # cannot be judged: states are read elsewhere, and hidden states by no step
+        number, wrong = 0, []
         for part in parts:
             text = self.text(part.request, part.end)
             beside = len(text) - part.end
@@ -295,34 +302,29 @@ class ConnectorWorker:
             first = read_from(group, part.start, self.plan.local)
             tokens = {token: self._place(group, table, token) for token in range(first, part.end)}
             read = [(token, place) for token, place in tokens.items() if place]
-            self.owners.judged["reads"] += len(read)
+            number += len(read)
             expected = [text[: beside + token + 1] for token, _ in read]
             for n in self.caches.unlike(layer, [place for _, place in read], expected):
                 token, place = read[n]
                 found = self.caches.found(layer, *place)
                 slot = Slot(layer.name, layer.group, *place)
-                yield SlotRead(part.request, slot, token, expected[n], found)
+                wrong.append(WrongSlot(part.request, slot, token, expected[n], found))
+        self._note_reads(number, wrong)
 
     def text(self, request: str, tokens: int) -> str:
         """The first tokens of a request: its prompt, then sampled ones."""
         return self.owners.text(request, tokens)
 
     def _note_order(self) -> None:
-        """Record the facts about copies out of the caches. Where hits end inside a block, its bytes
-        have several keys."""
-        order, parts = self.clock.order, self.cfg.partial_block_hits
-        for fact in order.take():
-            self.facts.append(fact._replace(parts=parts) if isinstance(fact, CopiedAgain) else fact)
-        self.owners.judged["copies of blocks"] += order.copies
-        judged = order.by_block and not (order.reset or parts)
-        self.owners.judged["copies of whole blocks"] += order.copies * judged
-        order.copies = 0
+        """Record the copies out of the caches. Where hits end inside a block, its bytes have
+        several keys."""
+        copies = self.clock.order.take()
+        if copies.number:
+            self.facts.append(copies._replace(parts=self.cfg.partial_block_hits))
 
     def note_writes(self) -> None:
         """Record the changes in the caches that no step computed."""
-        for layer, slot, held in self.caches.changes():
-            found = self.caches.found(layer, slot.block, slot.offset)
-            self.facts.extend(self.owners.judged_write(slot, self.rank, held, found))
+        self.facts.extend(self.owners.written(self.caches, self.caches.changes()))
         self.caches.look()
 
 

@@ -7,12 +7,10 @@ from kvproof.model.because import Judged, because, choice, holds, reason, releas
 from kvproof.model.facts.connectors import (
     ItemDropped,
     ItemEncoded,
-    ItemMissing,
+    ItemRead,
+    ItemsEncoded,
     ItemsHeld,
     ItemsOwed,
-    ItemsUnencoded,
-    ItemUnkept,
-    ItemWrong,
 )
 from kvproof.model.severity import Severity
 
@@ -22,12 +20,12 @@ from kvproof.model.severity import Severity
     origin="SchedulerOutput.scheduled_encoder_inputs, free_encoder_mm_hashes; vllm#38907",
     severity=Severity.CRASH,
 )
-def encoder_output_is_there(fact: ItemMissing | ItemUnkept) -> Iterator[Judged]:
+def encoder_output_is_there(fact: ItemRead) -> Iterator[Judged]:
     """The scheduler says which images the encoder computes, and which outputs the worker drops. A
     step that computes a token of an image needs its output; if it was dropped before, the engine
     dies of an encoder cache miss (vllm#46315). What no request needs may be dropped at any time, so
     a request needs it until the step has run (vllm#38907)."""
-    if isinstance(fact, ItemMissing):
+    if not fact.there:
         yield because(
             reason(
                 "reads_image",
@@ -38,6 +36,8 @@ def encoder_output_is_there(fact: ItemMissing | ItemUnkept) -> Iterator[Judged]:
             reason("no_output", "the worker does not have what the encoder made of it"),
             request=fact.request,
         )
+    elif fact.kept:
+        yield holds()
     else:
         yield because(
             reason("reads", "a step of {request} reads image {item}", item=fact.item),
@@ -51,9 +51,14 @@ def encoder_output_is_there(fact: ItemMissing | ItemUnkept) -> Iterator[Judged]:
     origin="ECConnectorBase.start_load_caches, save_caches",
     severity=Severity.WRONG_TOKENS,
 )
-def encoder_output_is_its_own(fact: ItemWrong) -> Iterator[Judged]:
+def encoder_output_is_its_own(fact: ItemRead) -> Iterator[Judged]:
     """An encoder-cache connector loads what the encoder made of an image, in place of computing it.
     A step that reads anything else answers about another image."""
+    if not fact.there:
+        return  # cannot be judged: there is nothing to compare
+    if fact.right:
+        yield holds()
+        return
     yield because(
         reason(
             "reads_image",
@@ -71,13 +76,16 @@ def encoder_output_is_its_own(fact: ItemWrong) -> Iterator[Judged]:
     origin="ECTransferConfig.ec_role, make_empty_encoder_model_runner_output; vllm#50275",
     severity=Severity.HANG,
 )
-def encoder_instance_encodes_all(fact: ItemsUnencoded) -> Iterator[Judged]:
+def encoder_instance_encodes_all(fact: ItemsEncoded) -> Iterator[Judged]:
     """An engine that only encodes images (`ec_role` is `ec_producer`) samples nothing: a request
     has ended well when all its images are encoded. If it ends before, its client has an answer, and
     the engine that computes the prompt waits for what nobody encodes (vllm#50275)."""
+    if not fact.lacking:
+        yield holds()
+        return
     yield because(
         reason("ended_well", "{request} has ended at an engine that only encodes images"),
-        reason("unencoded", "no step has encoded {items}", items=fact.items),
+        reason("unencoded", "no step has encoded {items}", items=fact.lacking),
         request=fact.request,
     )
 
@@ -90,6 +98,9 @@ def encoder_instance_encodes_all(fact: ItemsUnencoded) -> Iterator[Judged]:
 def encoder_drops_what_it_gave_up(fact: ItemDropped) -> Iterator[Judged]:
     """The scheduler names the encoder outputs that a worker must drop. An output that the encoder
     cache has taken again in the same step is still needed (vllm#52482)."""
+    if not fact.counted:
+        yield holds()
+        return
     yield because(
         reason("has", "the encoder cache has image {item}", item=fact.item),
         reason("drops", "the worker is to drop what the encoder made of it"),

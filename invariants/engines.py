@@ -15,7 +15,7 @@ from kvproof.model.because import (
     release,
 )
 from kvproof.model.events import Event, ResetPrefixCache, ResetRunning
-from kvproof.model.facts.connectors import Died, ResetAnswered
+from kvproof.model.facts.connectors import Called, ResetAnswered
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
 from kvproof.model.needs import Need
@@ -59,7 +59,7 @@ def died(dead: Death) -> Reason:
     needs=(Need.DEATHS,),
     of_dead=True,
 )
-def engine_survives(seen: Step | Died | Played | Startup) -> Iterator[Judged]:
+def engine_survives(seen: Step | Called | Played | Startup) -> Iterator[Judged]:
     """The align split of a Mamba engine asserted that a request has no external tokens. The first
     load from P broke the assertion (vllm#42554). A failed assertion in the scheduler ends the whole
     engine and every request on it.
@@ -72,8 +72,8 @@ def engine_survives(seen: Step | Died | Played | Startup) -> Iterator[Judged]:
     if isinstance(seen, Step):
         for _, engine in seen.touched:
             yield holds() if engine.dead is None else _died_of(seen.event, engine, engine.dead)
-    elif isinstance(seen, Died):
-        yield _died_in_call(seen)
+    elif isinstance(seen, Called):
+        yield holds() if seen.death is None else _died_in_call(seen, seen.death)
     elif seen.died is None:
         yield holds()
     else:
@@ -107,8 +107,8 @@ def message_of(death: Death) -> Reason:
     )
 
 
-def _died_in_call(fact: Died) -> Judged:
-    where = fact.death.function
+def _died_in_call(fact: Called, death: Death) -> Judged:
+    where = death.function
     return because(
         reason("connector_raised", "the connector raised an exception in {where}", where=where)
         if fact.in_connector
@@ -117,7 +117,7 @@ def _died_in_call(fact: Died) -> Judged:
             "vLLM, with this connector, raised an exception in {where}",
             where=where,
         ),
-        message_of(fact.death),
+        message_of(death),
     )
 
 
@@ -223,6 +223,11 @@ def _answer_to_reset(fact: ResetAnswered) -> Iterator[Judged]:
 
 
 def _why_refused(fact: ResetAnswered) -> Excuse:
+    # No choice: who resets a cache wants what it has to be gone.
+    if fact.cannot:
+        return release("the connector says that it cannot reset its cache")
+    if fact.death is not None:
+        return release("the reset of the connector's cache raises an exception")
     if fact.requests:
         return choice("the engine has requests")
     if not fact.idle:

@@ -122,6 +122,12 @@ def stored_blocks_are_announced_once(fact: Announced, past: Past) -> Iterator[Ju
         yield holds()
         return
     excuses = [choice("a store may report blocks that it uses again")]
+    if fact.several:
+        excuses.append(choice("two connectors of the engine have the same memory"))
+    if fact.soon:
+        # No choice: what is copied already needs no second copy. `SimpleCPUOffloadConnector` looks
+        # whether a block is being copied, not whether another block with its tokens is.
+        excuses.append(release("a copy of another block with the same tokens was in progress"))
     if past.may_fail:
         excuses.append(choice("the memory behind the connector may have lost its content"))
     yield because(

@@ -223,9 +223,12 @@ def new_blocks_have_no_old_values(start: Startup) -> Iterator[Judged]:
     bytes of a block were a state before, or numbers of another precision, they may be no numbers at
     all when they are read as this layer's (vllm#35219, vllm#47574). So the workers erase such a
     block before its first step."""
-    taken = dict(start.run.unerased) if start.run else {}
+    taken = start.run.taken if start.run else ()
+    unerased = {each.group: each.block for each in taken if not each.erased}
+    erased = sum(each.erased for each in taken)
     for index, worker in enumerate(start.workers):
-        for group, block in taken.items():
+        yield holds(erased)
+        for group, block in unerased.items():
             met = _meets(worker, group)
             if met is None:
                 yield holds()

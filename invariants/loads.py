@@ -6,16 +6,18 @@ from kvproof.invariants.check import check
 from kvproof.invariants.slots import content, place
 from kvproof.model.because import Excuse, Judged, because, choice, holds, reason
 from kvproof.model.facts.connectors import (
-    Loaded,
+    Begun,
+    Holder,
     LoadEnded,
     LoadFailed,
+    LoadOver,
     Matched,
-    NotComputed,
     Past,
     Promised,
     SendEnded,
-    SlotRead,
-    Wrote,
+    SlotsRead,
+    Written,
+    WrittenSlot,
 )
 from kvproof.model.severity import Severity
 
@@ -25,27 +27,30 @@ from kvproof.model.severity import Severity
     origin="get_num_new_matched_tokens, wait_for_layer_load, get_finished; vllm#50558",
     severity=Severity.WRONG_TOKENS,
 )
-def promised_tokens_are_loaded(fact: Loaded) -> Iterator[Judged]:
+def promised_tokens_are_loaded(fact: LoadOver) -> Iterator[Judged]:
     """The scheduler counts the tokens that a connector promised as computed. If a load pairs blocks
     from the wrong end, ends before its last layer, or brings a token less, the request reads what
     was there before (vllm#50558, vllm#43494, vllm#43516)."""
-    yield because(
-        reason(
-            "promised",
-            "the load of {request} promised token {token}, {content}",
-            token=fact.token,
-            content=content(fact.expected),
-        ),
-        reason(
-            "holds_after",
-            "after the load {place} holds {content}",
-            place=place(fact.slot),
-            content=content(fact.found),
-        ),
-        request=fact.request,
-        group=fact.slot.group,
-        block=fact.slot.block,
-    )
+    wrong = [each for each in fact.slots if each.found != each.expected]
+    yield holds(len(fact.slots) - len(wrong))
+    for each in wrong:
+        yield because(
+            reason(
+                "promised",
+                "the load of {request} promised token {token}, {content}",
+                token=each.token,
+                content=content(each.expected),
+            ),
+            reason(
+                "holds_after",
+                "after the load {place} holds {content}",
+                place=place(each.slot),
+                content=content(each.found),
+            ),
+            request=fact.request,
+            group=each.slot.group,
+            block=each.slot.block,
+        )
 
 
 @check(
@@ -53,27 +58,44 @@ def promised_tokens_are_loaded(fact: Loaded) -> Iterator[Judged]:
     origin="start_load_kv; update_state_after_alloc",
     severity=Severity.WRONG_TOKENS,
 )
-def load_stays_in_its_blocks(fact: Wrote, past: Past) -> Iterator[Judged]:
+def load_stays_in_its_blocks(fact: Written, past: Past) -> Iterator[Judged]:
     """A connector may write to blocks of requests that load, and there only to slots that are still
     to be filled. A late write, or a copy into the wrong block, destroys the KV of another request
     (vllm#46283, vllm#52372)."""
-    holder = reason("nobody_has", "no request has this block")
-    if fact.holder:
-        holder = reason("has_block", "{request} has this block")
-    yield because(
-        reason(
-            "held",
-            "{place} held {content}; {holder}, and {loads:names} is loading",
-            place=place(fact.slot),
-            content=content(fact.held),
-            holder=holder,
-            loads=past.loads,
-        ),
-        reason("wrote", "the connector wrote {content} there", content=content(fact.found)),
-        request=fact.holder,
-        group=fact.slot.group,
-        block=fact.slot.block,
-    )
+    wrong = [slot for slot in fact.slots if not any(_may_fill(slot, h) for h in slot.holders)]
+    yield holds(len(fact.slots) - len(wrong))
+    for slot in wrong:
+        loading = [each.request for each in slot.holders if each.load is not None]
+        owner = next(iter((*reversed(loading), *(each.request for each in slot.holders))), "")
+        holder = reason("nobody_has", "no request has this block")
+        if owner:
+            holder = reason("has_block", "{request} has this block")
+        yield because(
+            reason(
+                "held",
+                "{place} held {content}; {holder}, and {loads:names} is loading",
+                place=place(slot.slot),
+                content=content(slot.held),
+                holder=holder,
+                loads=past.loads,
+            ),
+            reason("wrote", "the connector wrote {content} there", content=content(slot.found)),
+            request=owner,
+            group=slot.slot.group,
+            block=slot.slot.block,
+        )
+
+
+def _may_fill(slot: WrittenSlot, holder: Holder) -> bool:
+    """Whether the load of a request that has a block may fill a slot of it: the slot of a promised
+    token, or one that does not hold what it should. A request whose load ends in a later step
+    computes nothing behind it yet."""
+    load = holder.load
+    if load is None:
+        return False
+    within = load.later or holder.token < load.start + load.tokens
+    promised = load.start <= holder.token and within
+    return promised or not slot.attention or slot.held != holder.expected
 
 
 @check(
@@ -81,21 +103,23 @@ def load_stays_in_its_blocks(fact: Wrote, past: Past) -> Iterator[Judged]:
     origin="attention; vllm#49285, vllm#44599",
     severity=Severity.WRONG_TOKENS,
 )
-def request_reads_its_own_tokens(fact: SlotRead) -> Iterator[Judged]:
+def request_reads_its_own_tokens(fact: SlotsRead) -> Iterator[Judged]:
     """An answer is right only if each step reads the KV of the tokens of its own request. Whatever
     goes wrong in a connector, this is what a user notices (vllm#49285, vllm#44599, vllm#43494)."""
-    yield because(
-        reason("needs", "a step of {request} needs {content}", content=content(fact.expected)),
-        reason(
-            "holds",
-            "{place} holds {content}",
-            place=place(fact.slot),
-            content=content(fact.found),
-        ),
-        request=fact.request,
-        group=fact.slot.group,
-        block=fact.slot.block,
-    )
+    yield holds(fact.right)
+    for each in fact.wrong:
+        yield because(
+            reason("needs", "a step of {request} needs {content}", content=content(each.expected)),
+            reason(
+                "holds",
+                "{place} holds {content}",
+                place=place(each.slot),
+                content=content(each.found),
+            ),
+            request=each.request,
+            group=each.slot.group,
+            block=each.slot.block,
+        )
 
 
 @check(
@@ -126,9 +150,14 @@ def recomputed_prompt_is_not_loaded(fact: Matched | Promised) -> Iterator[Judged
     origin="skip_reading_prefix_cache; vllm#48860",
     severity=Severity.WRONG_TOKENS,
 )
-def recomputed_prompt_is_not_reused(fact: NotComputed) -> Iterator[Judged]:
+def recomputed_prompt_is_not_reused(fact: Begun) -> Iterator[Judged]:
     """A request that asks for the log-probabilities of its prompt must compute its whole prompt.
     With a connector, the engine's own cache was still read for it beside Mamba (vllm#48860)."""
+    if not fact.computes_all:
+        return  # cannot be judged: any other request may begin with what a cache has
+    if not fact.tokens:
+        yield holds()
+        return
     yield because(
         reason(
             "must_compute",

@@ -177,22 +177,32 @@ def pause_computes_nothing(played: Played) -> Iterator[Judged]:
     before the other parts do (vllm#44483)."""
     yield holds(sum(wait.paused for wait in played.waits))
     for tokens in played.computed:
-        yield because(
+        yield _without_tokens(
+            tokens,
             reason("complete", "a client was answered that the engine is paused"),
             reason(
                 "computes", "before the pause ends, a step computes {tokens} tokens", tokens=tokens
             ),
         )
     for tokens in played.asleep:
-        yield because(
+        yield _without_tokens(
+            tokens,
             reason("asleep", "a part of the memory of the workers is given up: the engine sleeps"),
             reason("begins", "a step computes {tokens} tokens", tokens=tokens),
         )
-    if played.unsettled:
-        yield because(
-            reason("settles", "the engine takes a pause to be complete"),
-            reason("steps", "{steps} steps are in flight", steps=played.unsettled),
-        )
+    for steps in played.settled:
+        if not steps:
+            yield holds()
+        else:
+            yield because(
+                reason("settles", "the engine takes a pause to be complete"),
+                reason("steps", "{steps} steps are in flight", steps=steps),
+            )
+
+
+def _without_tokens(tokens: int, *reasons: Reason) -> Judged:
+    """Whether a step has no tokens; otherwise the reasons why it must have none."""
+    return because(*reasons) if tokens else holds()
 
 
 @check(

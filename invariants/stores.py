@@ -8,17 +8,17 @@ from kvproof.invariants.slots import content
 from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
 from kvproof.model.facts.connectors import (
     AskedAfterReset,
-    CopiedAgain,
-    CopiedTooEarly,
-    EngineKnown,
-    LeftOpen,
+    Closed,
+    Copied,
+    CopiedBytes,
+    EngineGone,
     LookedUp,
-    NeverBegun,
-    NeverNotified,
-    NotifiedTooEarly,
-    ResetRaised,
+    ResetAnswered,
     Since,
     StateSaved,
+    TierCalled,
+    TierIdle,
+    TierNotified,
 )
 from kvproof.model.severity import Severity
 
@@ -116,10 +116,15 @@ def _after_reset(fact: AskedAfterReset) -> Iterator[Excuse]:
     severity=Severity.WRONG_REPORT,
     apart="connectors",
 )
-def reset_is_carried_out(fact: ResetRaised) -> Iterator[Judged]:
+def reset_is_carried_out(fact: ResetAnswered) -> Iterator[Judged]:
     """A reset of the connector's cache that raises an exception is not carried out: the engine
     answers the call with the error and goes on, and the connector still offers what a user wanted
     to be gone. A connector that cannot reset its cache says so (`NotImplementedError`)."""
+    if not fact.connector:
+        return  # cannot be judged: the connector is not asked
+    if fact.death is None:
+        yield holds()
+        return
     yield because(
         reason("reset_raised", "a reset raised an exception in {where}", where=fact.death.function),
         message_of(fact.death),
@@ -159,19 +164,21 @@ def saved_states_are_of_the_prompt(fact: StateSaved) -> Iterator[Judged]:
     origin="wait_for_save, get_finished; vllm#46278",
     severity=Severity.WRONG_TOKENS,
 )
-def copies_follow_the_model(fact: CopiedTooEarly) -> Iterator[Judged]:
+def copies_follow_the_model(fact: Copied) -> Iterator[Judged]:
     """Steps run on a stream of their own. A copy on another stream that does not wait for the step
     that computes a block may read what was there before, and keeps it under the key of the new
     tokens."""
-    yield because(
-        reason(
-            "computes",
-            "a step computes block {block} of {layer}",
-            block=fact.block,
-            layer=fact.layer,
-        ),
-        reason("not_after", "a copy of it does not wait for that step"),
-    )
+    yield holds(fact.number - len(fact.early))
+    for each in fact.early:
+        yield because(
+            reason(
+                "computes",
+                "a step computes block {block} of {layer}",
+                block=each.block,
+                layer=each.layer,
+            ),
+            reason("not_after", "a copy of it does not wait for that step"),
+        )
 
 
 @check(
@@ -179,23 +186,27 @@ def copies_follow_the_model(fact: CopiedTooEarly) -> Iterator[Judged]:
     origin="vllm#41289",
     severity=Severity.LOST_PERFORMANCE,
 )
-def copies_are_made_once(fact: CopiedAgain) -> Iterator[Judged]:
+def copies_are_made_once(fact: Copied) -> Iterator[Judged]:
     """A block that is being stored needs no second store: it takes room from what others stored,
     and the link to the memory has to carry it again (vllm#41289)."""
-    yield because(
-        reason("under_way", "a copy of {size} bytes of a KV cache is under way", size=fact.size),
-        reason("again", "the same bytes are copied again"),
-        excuses=_why_again(fact),
-    )
+    yield holds(fact.number - len(fact.again))
+    for each in fact.again:
+        yield because(
+            reason(
+                "under_way", "a copy of {size} bytes of a KV cache is under way", size=each.size
+            ),
+            reason("again", "the same bytes are copied again"),
+            excuses=_why_again(fact, each),
+        )
 
 
-def _why_again(fact: CopiedAgain) -> Iterator[Excuse]:
+def _why_again(fact: Copied, copied: CopiedBytes) -> Iterator[Excuse]:
     """Why the same bytes may be copied once more."""
     if not fact.by_block:
         yield choice("the connector has keys for several blocks together, which may share one")
     if fact.parts:
         yield choice("the beginning of a block has a key of its own")
-    if fact.reset:
+    if copied.reset:
         yield choice("the connector's cache was reset, and it has forgotten its copies")
 
 
@@ -204,12 +215,17 @@ def _why_again(fact: CopiedAgain) -> Iterator[Excuse]:
     origin="OffloadingManager, SecondaryTierManager: on_new_request; vllm#46284",
     severity=Severity.LEAK,
 )
-def tier_is_notified_of_the_request(fact: NeverBegun) -> Iterator[Judged]:
+def tier_is_notified_of_the_request(fact: TierNotified) -> Iterator[Judged]:
     """A tier keeps data for each request from its start to its end. If it was never notified of the
     start, it finds no data when it is notified of the end (vllm#46284)."""
+    if fact.begun:
+        yield holds()
+        return
     yield because(
         reason("never", "{tier} was never notified of {request}", tier=fact.tier),
         reason("ended", "it is notified that the request ended"),
+        # No choice: a tier that keeps nothing gains nothing by it, and one that does needs both.
+        excuses=() if fact.of_starts else (release("the tier is notified of no start at all"),),
         request=fact.request,
     )
 
@@ -219,10 +235,13 @@ def tier_is_notified_of_the_request(fact: NeverBegun) -> Iterator[Judged]:
     origin="OffloadingManager, SecondaryTierManager: on_request_finished; vllm#45823",
     severity=Severity.LEAK,
 )
-def tier_is_notified_last(fact: NotifiedTooEarly) -> Iterator[Judged]:
+def tier_is_notified_last(fact: TierCalled) -> Iterator[Judged]:
     """When a tier is notified that a request has ended, it drops what it keeps for that request.
     Work that is submitted afterwards makes this data again, and no later notice removes it
     (vllm#45823)."""
+    if not fact.ended:
+        yield holds()
+        return
     yield because(
         reason("notified_of_end", "{tier} was notified that {request} has ended", tier=fact.tier),
         reason("submits", "then {call} is called for it", call=fact.call),
@@ -235,14 +254,16 @@ def tier_is_notified_last(fact: NotifiedTooEarly) -> Iterator[Judged]:
     origin="OffloadingManager, SecondaryTierManager: on_new_request, on_request_finished",
     severity=Severity.LEAK,
 )
-def tier_is_notified_of_the_end(fact: NeverNotified) -> Iterator[Judged]:
+def tier_is_notified_of_the_end(fact: TierIdle) -> Iterator[Judged]:
     """A tier keeps something for each request of which it was notified. Without a notice of the
     request's end, it keeps this for ever."""
-    yield because(
-        reason("notified", "{tier} was notified of {request}", tier=fact.tier),
-        reason("never", "the engine is idle, and it was not notified that the request ended"),
-        request=fact.request,
-    )
+    yield holds(fact.ended)
+    for name in fact.left:
+        yield because(
+            reason("notified", "{tier} was notified of {request}", tier=fact.tier),
+            reason("never", "the engine is idle, and it was not notified that the request ended"),
+            request=name,
+        )
 
 
 @check(
@@ -250,13 +271,16 @@ def tier_is_notified_of_the_end(fact: NeverNotified) -> Iterator[Judged]:
     origin="shutdown; vllm#45206",
     severity=Severity.LEAK,
 )
-def closed_at_shutdown(fact: LeftOpen) -> Iterator[Judged]:
+def closed_at_shutdown(fact: Closed) -> Iterator[Judged]:
     """A connector may open named files in shared memory, and clients of stores with memory of their
     own. If they stay open after the shutdown of an engine, a process that starts another engine has
     them twice (vllm#45206)."""
+    if not fact.left:
+        yield holds(fact.opened)
+        return
     yield because(
         reason("ended", "the workers and the scheduler were shut down"),
-        reason("open", "{what}: {number} still open", what=fact.what, number=fact.number),
+        reason("open", "{what}: {number} still open", what=fact.what, number=fact.left),
     )
 
 
@@ -265,15 +289,29 @@ def closed_at_shutdown(fact: LeftOpen) -> Iterator[Judged]:
     origin="engine_ttl of NIXL; vllm#44424",
     severity=Severity.LEAK,
 )
-def gone_engines_are_forgotten(fact: EngineKnown) -> Iterator[Judged]:
+def gone_engines_are_forgotten(fact: EngineGone) -> Iterator[Judged]:
     """Engines come and go: a router starts others where some have ended. If a connector keeps data
     about engines that are gone, the memory of the host fills up (vllm#44424). It may keep the data
     for some time (`engine_ttl` of NIXL), and until it meets the engine that took the place."""
-    yield because(
-        reason(
-            "gone",
-            "an engine ended {gone_s} s before the next one in its place began",
-            gone_s=fact.gone_s,
-        ),
-        reason("known", "after a load from that one, {where} still has it", where=fact.where),
-    )
+    if not fact.where:
+        yield holds()
+    for where in fact.where:
+        yield because(
+            reason(
+                "gone",
+                "an engine ended {gone_s} s before the next one in its place began",
+                gone_s=fact.gone_s,
+            ),
+            reason("known", "after a load from that one, {where} still has it", where=where)
+            if fact.met
+            else reason("still", "{where} still has it", where=where),
+            excuses=_why_known(fact),
+        )
+
+
+def _why_known(fact: EngineGone) -> Iterator[Excuse]:
+    """Why a connector may still know an engine that is gone."""
+    if fact.gone_s <= fact.kept_s:
+        yield choice("the engine is gone for less time than the connector keeps what it knows")
+    if not fact.met:
+        yield choice("the connector has not met the engine that took the place")

@@ -7,7 +7,12 @@ from msgspec.structs import replace
 
 from kvproof.invariants.blocks import uncached_blocks_are_reused_at_once
 from kvproof.invariants.check import broken
-from kvproof.invariants.loop import call_is_answered_once, idle_engine_has_no_waiting_request
+from kvproof.invariants.layouts import new_blocks_have_no_old_values
+from kvproof.invariants.loop import (
+    call_is_answered_once,
+    idle_engine_has_no_waiting_request,
+    pause_computes_nothing,
+)
 from kvproof.invariants.parties import blocks_filled
 from kvproof.invariants.registry import GUARDS, INVARIANTS
 from kvproof.invariants.statistics import prompt_statistics_add_up, statistics_count_once
@@ -29,8 +34,17 @@ from kvproof.model.events import (
 )
 from kvproof.model.facts.connectors import CacheStatistics, PromptReported, ResetAnswered
 from kvproof.model.facts.loop import LoopWait, Played
+from kvproof.model.facts.startup import (
+    LoneRequest,
+    Pages,
+    StartedGroup,
+    StartedWorker,
+    Startup,
+    TakenBlock,
+)
 from kvproof.model.phases import Phase
 from kvproof.model.plans.loop import LoopPlan
+from kvproof.model.plans.startup import Layer, StartupPlan
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import (
     COUNTS,
@@ -601,6 +615,37 @@ def test_a_request_waits_in_an_idle_loop_only_while_a_client_pauses_it(
     played = Played(LoopPlan(()), waits=(LoopWait(1, paused, waiting=("r0",)),))
     found = [each for each in idle_engine_has_no_waiting_request.function(played) if each.reasons]
     assert [[excuse.kind for excuse in each.excuses] for each in found] == [kinds]
+
+
+@pytest.mark.parametrize(
+    ("played", "judged"),
+    [
+        (Played(LoopPlan(()), computed=(0, 0)), [False, False]),
+        (Played(LoopPlan(()), computed=(0, 3)), [False, True]),
+        (Played(LoopPlan(()), asleep=(0, 3)), [False, True]),
+        (Played(LoopPlan(()), settled=(0, 1)), [False, True]),
+    ],
+)
+def test_each_step_and_end_of_steps_of_a_paused_loop_is_judged(
+    played: Played, judged: list[bool]
+) -> None:
+    _waits, *found = pause_computes_nothing.function(played)
+    assert [each.breaks for each in found] == judged
+
+
+def test_each_block_that_a_first_request_takes_is_judged() -> None:
+    layers = {"a": Layer("full", 4), "m": Layer("mamba", 4)}
+    groups = (StartedGroup("full", 4, 0, ("a",)), StartedGroup("mamba", 4, 0, ("m",)))
+    pages = tuple(Pages(name, 0, 0, 64, 64) for name in layers)
+    worker = StartedWorker(layers, 640, 10, groups, (640,), pages)
+    blocks = TakenBlock(0, 3, erased=True), TakenBlock(0, 4, erased=True)
+    for last, breaks in (True, 0), (False, 1):
+        taken = (*blocks, TakenBlock(0, 5, erased=last))
+        run = LoneRequest(12, ended=True, held_max=3, computed=12, taken=taken)
+        start = Startup(StartupPlan((), 12, 8), 10, workers=(worker,), run=run)
+        found = [*new_blocks_have_no_old_values.function(start)]
+        assert sum(each.breaks for each in found) == breaks
+        assert sum(each.times for each in found) == 3
 
 
 def test_a_call_may_have_no_answer_if_the_engine_was_told_to_end() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kvproof.connectors.plan import Copies
-from kvproof.model.facts.connectors import CopiedAgain, CopiedTooEarly
+from kvproof.model.facts.connectors import Copied, CopiedBlock, CopiedBytes
 
 LEASE_S = 30
 """The time for which the first engine of a pair keeps blocks for the other, in seconds of this
@@ -174,16 +174,18 @@ class UnderWay(NamedTuple):
 class ModelOrder:
     """The numbered works of the model: works up to number `computed` are submitted, and the host
     knows that works up to `finished` are complete. `caches` has the bytes of the KV caches by
-    address, and `copies` counts the checked copies of blocks. With `by_block`, each block is copied
+    address. With `by_block`, each block is copied
     for a key of its own. `reset` says that a connector has forgotten copies in progress."""
 
     def __init__(self, by_block: bool = True) -> None:
-        self.computed = self.finished = self.copies = 0
+        self.computed = self.finished = 0
         self.by_block, self.reset = by_block, False
         self.caches: dict[int, int] = {}
         self._fresh: list[FreshBlock] = []
         self._under_way: list[UnderWay] = []
-        self._facts: list[CopiedTooEarly | CopiedAgain] = []
+        self._number = 0
+        self._early: list[CopiedBlock] = []
+        self._again: list[CopiedBytes] = []
 
     def compute(self, blocks: Iterable[tuple[int, int, str, int]]) -> None:
         """Submit a work of the model: it fills blocks, each given with its first and last byte, its
@@ -219,21 +221,24 @@ class ModelOrder:
         up to the number `follows`. `over` says whether the connector has seen its end. Copies by
         other calls belong to other connectors."""
         if not self.is_cache(address):
-            return
-        self.copies += 1
+            return  # cannot be judged: no step computes what is elsewhere
+        self._number += 1
         since = max(follows, self.finished)
         early = (e for e in self._fresh if e.number > since)
         for each in early:
             if each.begin < address + size and address < each.end:
-                self._facts.append(CopiedTooEarly(each.layer, each.block))
+                self._early.append(CopiedBlock(each.layer, each.block))
                 break
         copy = UnderWay(by, address, ctypes.string_at(address, size), over)
         self._under_way = [each for each in self._under_way if not each.over()]
         if any(each[:3] == copy[:3] for each in self._under_way):
-            self._facts.append(CopiedAgain(address, size, self.by_block, reset=self.reset))
+            self._again.append(CopiedBytes(address, size, self.reset))
         self._under_way.append(copy)
 
-    def take(self) -> list[CopiedTooEarly | CopiedAgain]:
-        """The facts that were recorded since the last call."""
-        facts, self._facts = self._facts, []
-        return facts
+    def take(self) -> Copied:
+        """The copies that were submitted since the last call."""
+        taken = Copied(self._number, tuple(self._early), tuple(self._again), self.by_block)
+        self._number = 0
+        self._early.clear()
+        self._again.clear()
+        return taken

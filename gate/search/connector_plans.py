@@ -35,7 +35,7 @@ from kvproof.model.config.features.registry import used_by
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import (
     BlocksKept,
-    Died,
+    Called,
     Fact,
     LoadEnded,
     Matched,
@@ -52,6 +52,7 @@ from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
+from kvproof.model.state import Death
 
 COPY = "copy_of_load_not_reserved"
 """The finding that explains a request that lacks a block for a copy of its state alone, beside
@@ -170,7 +171,7 @@ class _Played:
         self.name, self.plan, self.place, self.note = name, plan, place, note
         self.features = used_by(Cluster(name, (plan.engine,)))
         self.stands: tuple[Stands, ...] = ()
-        self.died: Died | None = None
+        self.died: Death | None = None
         self.waits = False
         self.breaks: dict[Key, Break] = {}
         self.past = Past()
@@ -185,9 +186,9 @@ class _Played:
 
     def _unmade(self, error: Exception) -> None:
         """The connector cannot be made with the engine of the plan."""
-        self.died = Died(death_of(error), in_connector=True)
+        self.died = death_of(error)
         self.plan = msgspec.structs.replace(self.plan, actions=())
-        findings = tuple(broken([self.died], self.past))
+        findings = tuple(broken([Called(self.died, in_connector=True)], self.past))
         for found in (self._break(finding, 0, {}) for finding in findings):
             self.breaks[found.key] = found
         self.result = EpisodeResult(findings, 0, 0, Counter())
@@ -197,16 +198,16 @@ class _Played:
             self.stands = tuple(Stands(*each) for each in engine.standing)
         if self.note is not None:
             event = self._event(at)
-            self.note(
-                f"{each}: {event}: {_shape(fact)}" for fact in facts for each in self.features
-            )
+            shapes = dict.fromkeys(map(_shape, facts))
+            self.note(f"{each}: {event}: {shape}" for shape in shapes for each in self.features)
         self.recorder.seen(fact for fact in facts if isinstance(fact, BEHAVIOUR))
         for fact in facts:
             if isinstance(fact, PromptReported):
                 self.recorder.count("tokens hit", fact.local)
                 self.recorder.count("tokens offered by a connector", fact.external)
                 self.recorder.count("tokens computed", fact.computed)
-        self.died = next((each for each in facts if isinstance(each, Died)), self.died)
+        died = (each.death for each in facts if isinstance(each, Called) and each.death)
+        self.died = next(died, self.died)
         self.waits = any(isinstance(each, Waits | Unfreed) for each in facts)
         before = dict(self.breaks)
         findings = [*broken(facts, self.past, self.tally)]
@@ -229,7 +230,7 @@ class _Played:
     @property
     def course(self) -> Course:
         """How the plan was taken."""
-        dead = self.died.death.words if self.died else ""
+        dead = self.died.words if self.died else ""
         return Course(
             stands=self.stands,
             dead=dead,
@@ -267,13 +268,13 @@ class _Played:
         return Break(
             signature=Signature(finding.invariant, self._event(at), " of ".join(where)),
             by=COPY if finding.of_kind("no_copy") or finding.of_kind("behind") else "",
-            death=died.death.place if died else "",
+            death=died.place if died else "",
             finding=finding,
             cluster=Cluster(self.name, (engine,)),
             events=(),
             index_of_first=at - 1,
             after=after,
-            statement=died.death.statement if died else "",
+            statement=died.statement if died else "",
             plan=Play("", self.name, msgspec.to_builtins(plan)),
             severity=grave,
         )

@@ -60,8 +60,9 @@ class Episode:
         self.idle: list[LoopWait] = []
         self.computed: list[int] = []
         self.asleep: list[int] = []
+        self.settled: list[int] = []
         self.sleeps = False
-        self.unsettled = self.busy = 0
+        self.busy = 0
 
     # What the loop does.
 
@@ -106,14 +107,14 @@ class Episode:
 
     def _began(self, tokens: int) -> None:
         self._read()
-        if tokens and self.worker.asleep:
+        if self.worker.asleep:
             self.asleep.append(tokens)
-        elif tokens and self.complete:
+        elif self.complete:
             self.computed.append(tokens)
 
     def _settled(self) -> None:
         """Record that the engine takes its device to be idle."""
-        self.unsettled = max(self.unsettled, self.worker.steps)
+        self.settled.append(self.worker.steps)
 
     # What clients do.
 
@@ -285,7 +286,7 @@ class Episode:
             exited=exited,
             computed=tuple(self.computed),
             asleep=tuple(self.asleep),
-            unsettled=self.unsettled,
+            settled=tuple(self.settled),
             calls=tuple(self.calls.values()),
             known=self.engine.known,
             did=self._did(),

@@ -26,7 +26,14 @@ from kvproof.live.death import death_of, place
 from kvproof.live.endless import watched
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.facts.startup import LoneRequest, Pages, StartedGroup, StartedWorker, Startup
+from kvproof.model.facts.startup import (
+    LoneRequest,
+    Pages,
+    StartedGroup,
+    StartedWorker,
+    Startup,
+    TakenBlock,
+)
 from kvproof.model.plans.startup import WINDOWS, Layer, StartupPlan
 from kvproof.model.state import NULL, Flight
 
@@ -234,7 +241,7 @@ class StartedEngine:
         free = pool.get_num_free_blocks()
         held, idle, steps = 0, 0, self.in_flight_steps()
         clean: set[int] = {NULL}
-        unerased: set[tuple[int, int]] = set()
+        new: set[TakenBlock] = set()
         flying: deque[tuple[Any, tuple[Flight, ...]]] = deque()
         for _ in range(STEPS_MAX):
             call_begins()
@@ -243,7 +250,7 @@ class StartedEngine:
             erased = adapt.zeroed(output)
             for group, table in enumerate(scheduler.kv_cache_manager.get_block_ids("r0")):
                 if erased is not None:
-                    unerased |= {(group, block) for block in {*table} - clean - {*erased}}
+                    new |= {TakenBlock(group, b, b in erased) for b in {*table} - clean}
                 clean |= {*table}
             count = output.num_scheduled_tokens.get("r0", 0)
             samples = bool(count) and request.num_computed_tokens >= request.num_tokens
@@ -260,7 +267,7 @@ class StartedEngine:
                 break
         return LoneRequest(
             *(tokens, request.is_finished(), held, request.num_computed_tokens),
-            tuple(sorted(unerased)),
+            tuple(sorted(new)),
         )
 
     def _scheduler(self) -> Any:

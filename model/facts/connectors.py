@@ -1,6 +1,8 @@
 """Facts of a run with a connector: what happened, as plain data. Checks judge facts; only `wording`
 makes sentences of them."""
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -46,37 +48,83 @@ class Promised(NamedTuple):
     computes_all: bool = False
 
 
-class Loaded(NamedTuple):
-    """The content of one slot of a promised token when its load should have ended. `expected` is
-    the prefix that it should hold, and `found` the prefix that it holds, None where no step has
-    computed its content."""
+class LoadedSlot(NamedTuple):
+    """The slot of a promised token when its load is over. `expected` is the prefix that it should
+    hold, and `found` the prefix that it holds, None where no step has computed its content."""
 
-    request: str
     slot: Slot
     token: int
     expected: str
     found: str | None
 
 
-class Wrote(NamedTuple):
-    """The connector changed a slot that none of its loads may change. `holder` is the request that
-    has the block, empty if none has. `held` is what the slot held before, and `found` what it holds
-    now."""
+class LoadOver(NamedTuple):
+    """The load of a request is over on a worker, in one layer or in all, with the slots that it had
+    to fill there."""
+
+    request: str
+    slots: tuple[LoadedSlot, ...]
+
+    @property
+    def times(self) -> int:
+        """The number of slots."""
+        return len(self.slots)
+
+
+class Holder(NamedTuple):
+    """A request that has a block. In its block table, the slot in question belongs to `token` and
+    should hold the prefix `expected`. `load` is its load in progress, None if it loads nothing."""
+
+    request: str
+    token: int
+    expected: str
+    load: Promised | None
+
+
+class WrittenSlot(NamedTuple):
+    """A slot that the connector changed, of attention or of a state. `held` is what it held before,
+    and `found` what it holds now. `holders` are the requests that have its block."""
 
     slot: Slot
-    holder: str
+    attention: bool
     held: str | None
     found: str | None
+    holders: tuple[Holder, ...]
 
 
-class SlotRead(NamedTuple):
-    """A step of a request read a slot that must hold the prefix `expected` and holds `found`."""
+class Written(NamedTuple):
+    """The slots that the connector changed in the caches of a worker since the last look."""
+
+    slots: tuple[WrittenSlot, ...]
+
+    @property
+    def times(self) -> int:
+        """The number of slots."""
+        return len(self.slots)
+
+
+class WrongSlot(NamedTuple):
+    """A slot that a step of a request read: it must hold the prefix `expected`, and holds
+    `found`."""
 
     request: str
     slot: Slot
     token: int
     expected: str
     found: str | None
+
+
+class SlotsRead(NamedTuple):
+    """The slots of a layer that a step read: the number of those that held what they must hold
+    (`right`), and the others. One fact for each slot would take too long."""
+
+    right: int
+    wrong: tuple[WrongSlot, ...]
+
+    @property
+    def times(self) -> int:
+        """The number of slots."""
+        return self.right + len(self.wrong)
 
 
 class LoadEnded(NamedTuple):
@@ -114,92 +162,114 @@ class StoreReset(NamedTuple):
     """The connector's cache was reset. Loads in progress may fail."""
 
 
-class NotifiedTooEarly(NamedTuple):
-    """A tier of the connector was notified that a request had ended, and afterwards `call`
-    submitted something for this request."""
+class TierNotified(NamedTuple):
+    """A tier of the connector is notified that a request has ended. `begun` says whether it was
+    notified of the start of this request before, and `of_starts` whether of the start of any
+    request."""
+
+    request: str
+    tier: str
+    begun: bool
+    of_starts: bool
+
+
+class TierCalled(NamedTuple):
+    """`call` submits something to a tier of the connector for a request. `ended` says whether the
+    tier was notified before that the request had ended."""
 
     request: str
     tier: str
     call: str
+    ended: bool
 
 
-class NeverNotified(NamedTuple):
-    """The engine is idle, and a tier of the connector that was notified of the start of a request
-    was never notified of its end."""
+class TierIdle(NamedTuple):
+    """The engine is idle. A tier of the connector was notified of the end of so many requests
+    (`ended`), and of the start of the requests `left`, but not of their end."""
 
-    request: str
     tier: str
+    ended: int
+    left: tuple[str, ...]
 
 
-class NeverBegun(NamedTuple):
-    """A tier of the connector was notified of the end of a request, but never of its start."""
-
-    request: str
-    tier: str
-
-
-class LeftOpen(NamedTuple):
-    """Both sides of a connector were shut down, and a number of resources of the kind `what` that
-    it opened are still open."""
+class Closed(NamedTuple):
+    """Both sides of a connector were shut down. They had opened a number of resources of the kind
+    `what`, of which `left` are still open."""
 
     what: str
-    number: int
+    opened: int
+    left: int
 
 
-class EngineKnown(NamedTuple):
-    """A connector still keeps the name of an engine that is gone, in the container `where`. That
-    engine had ended `gone_s` seconds before another one took its place, and a load from the new one
-    has ended."""
+class EngineGone(NamedTuple):
+    """An engine had ended `gone_s` seconds before another one took its place. Until the end of the
+    run, the other side's connector keeps its name in the containers `where`. By its settings it
+    keeps what it knows for `kept_s` seconds. `met` says whether a load from the new engine has
+    ended."""
 
-    where: str
     gone_s: int
+    kept_s: int
+    met: bool
+    where: tuple[str, ...]
 
 
-class CopiedTooEarly(NamedTuple):
-    """The connector submitted a copy out of a block, and the copy does not wait for the model's
-    step that computes the block. The copy may read the old content."""
+class CopiedBlock(NamedTuple):
+    """A block that a copy reads."""
 
     layer: str
     block: int
 
 
-class CopiedAgain(NamedTuple):
-    """The connector submitted a copy out of the KV caches while another copy of the same bytes was
-    in progress. `address` is the first byte, `size` the number of bytes. With `by_block`, each
-    block has a key of its own, and with `parts`, also the beginnings of a block have keys. `reset`
-    says that the connector's cache was reset before."""
+class CopiedBytes(NamedTuple):
+    """Bytes that a copy reads: the address of the first one, and their number. `reset` says that
+    the connector's cache was reset before."""
 
     address: int
     size: int
-    by_block: bool = True
-    parts: bool = False
     reset: bool = False
 
 
-class Died(NamedTuple):
-    """A call of vLLM raised an exception, and the engine is dead. `in_connector` says whether the
-    innermost frame is in a file of the connector."""
+class Copied(NamedTuple):
+    """The connector submitted a `number` of copies out of the KV caches. The copies of the blocks
+    `early` do not wait for the model's step that computes the block, and may read the old content.
+    The bytes `again` are what another copy in progress reads too. With `by_block`, each block has a
+    key of its own, and with `parts`, also the beginnings of a block have keys."""
 
-    death: Death
-    in_connector: bool
+    number: int
+    early: tuple[CopiedBlock, ...] = ()
+    again: tuple[CopiedBytes, ...] = ()
+    by_block: bool = True
+    parts: bool = False
+
+    @property
+    def times(self) -> int:
+        """The number of copies."""
+        return self.number
 
 
-class ResetRaised(NamedTuple):
-    """A reset of the connector's cache raised an exception. The engine goes on."""
+class Called(NamedTuple):
+    """The engine was called: a step, its output, an arrival, an abort, a reset, a start or an end.
+    With a `death`, vLLM raised an exception, and the engine is dead. `in_connector` says whether
+    the innermost frame is in a file of the connector."""
 
-    death: Death
+    death: Death | None = None
+    in_connector: bool = False
 
 
 class ResetAnswered(NamedTuple):
     """The engine was asked to reset its prefix cache, and with `connector` that of the connector
     too, and answered whether it has `done` so. Before, it had so many `requests`, and `taken` of
-    its blocks were not free; `idle` says that it had nothing to do by its own account."""
+    its blocks were not free; `idle` says that it had nothing to do by its own account. The
+    connector may say that it `cannot` reset its cache, or raise another exception (`death`); the
+    engine goes on."""
 
     done: bool
     connector: bool
     idle: bool
     requests: int
     taken: int
+    cannot: bool = False
+    death: Death | None = None
 
 
 class Waits(NamedTuple):
@@ -309,11 +379,13 @@ class AskedAfterReset(NamedTuple):
     steps: bool
 
 
-class NotComputed(NamedTuple):
-    """A request that must compute its whole prompt took `tokens` tokens from a cache instead."""
+class Begun(NamedTuple):
+    """A request begins with `tokens` tokens that a cache has. `computes_all` says that it must
+    compute its whole prompt."""
 
     request: str
     tokens: int
+    computes_all: bool
 
 
 class Announced(NamedTuple):
@@ -321,7 +393,8 @@ class Announced(NamedTuple):
     hashes and `tokens` tokens, perhaps none, and says that a block has `block_tokens` tokens.
     `group_tokens` is the real number of tokens of a block of the named group, None where the event
     names no group. The engine has `groups` groups. Of so many hashes an earlier event said the same
-    (`again`), and none since that the block was removed."""
+    (`again`), and none since that the block was removed; with `soon`, so short before that both
+    copies were in progress at the same time. The connector may consist of `several`."""
 
     hashes: int
     tokens: int
@@ -329,6 +402,8 @@ class Announced(NamedTuple):
     group_tokens: int | None
     groups: int = 1
     again: int = 0
+    soon: bool = False
+    several: bool = False
 
 
 class EventTokens(NamedTuple):
@@ -387,45 +462,34 @@ class ItemEncoded(NamedTuple):
     held: bool
 
 
-class ItemMissing(NamedTuple):
-    """A step computes a token of an image, and the worker does not have the encoder's output for
-    the image."""
+class ItemRead(NamedTuple):
+    """A step computes a token of an image. `there` says whether the worker has an output of the
+    encoder for the image, and `right` whether it is what the encoder made of this image. `kept`
+    says whether the encoder cache still counts the image as needed by the request."""
 
     request: str
     item: str
     token: int
-
-
-class ItemWrong(NamedTuple):
-    """A step computes a token of an image, and what the worker has for the image is not the
-    encoder's output."""
-
-    request: str
-    item: str
-    token: int
-
-
-class ItemUnkept(NamedTuple):
-    """A step computes a token of an image, although the encoder cache says that its request does
-    not need the image any more."""
-
-    request: str
-    item: str
-
-
-class ItemsUnencoded(NamedTuple):
-    """A request has ended on an engine that only encodes images, and these images were not
-    encoded."""
-
-    request: str
-    items: tuple[str, ...]
+    there: bool
+    right: bool
+    kept: bool
 
 
 class ItemDropped(NamedTuple):
-    """The scheduler tells the worker to drop the encoder's output for an image that the encoder
-    cache still counts as present."""
+    """The scheduler tells the worker to drop the encoder's output for an image. `counted` says
+    whether the encoder cache still counts it as present."""
 
     item: str
+    counted: bool
+
+
+class ItemsEncoded(NamedTuple):
+    """A request with `items` images has ended well on an engine that only encodes images. The
+    images `lacking` were not encoded."""
+
+    request: str
+    items: int
+    lacking: tuple[str, ...]
 
 
 class ItemsHeld(NamedTuple):
@@ -447,24 +511,22 @@ class ItemsOwed(NamedTuple):
 Fact: TypeAlias = (
     Matched
     | Promised
-    | Loaded
-    | Wrote
-    | SlotRead
+    | LoadOver
+    | Written
+    | SlotsRead
     | LoadEnded
     | BlocksKept
     | SendEnded
     | LoadFailed
     | MayFail
     | StoreReset
-    | NotifiedTooEarly
-    | NeverNotified
-    | NeverBegun
-    | LeftOpen
-    | EngineKnown
-    | CopiedTooEarly
-    | CopiedAgain
-    | Died
-    | ResetRaised
+    | TierNotified
+    | TierCalled
+    | TierIdle
+    | Closed
+    | EngineGone
+    | Copied
+    | Called
     | ResetAnswered
     | Waits
     | Unfreed
@@ -472,70 +534,68 @@ Fact: TypeAlias = (
     | Owed
     | LookedUp
     | AskedAfterReset
-    | NotComputed
+    | Begun
     | Announced
     | EventTokens
     | CacheStatistics
     | PromptReported
     | StateSaved
     | ItemEncoded
-    | ItemMissing
-    | ItemWrong
-    | ItemUnkept
+    | ItemRead
     | ItemDropped
-    | ItemsUnencoded
+    | ItemsEncoded
     | ItemsHeld
     | ItemsOwed
 )
 
-LOOKED_AT: dict[type, str] = {
-    Loaded: "promised tokens",
-    Wrote: "writes",
-    SlotRead: "reads",
-    NotComputed: "answers for whole prompts",
-    Died: "steps",
-    ResetRaised: "resets",
-    CopiedTooEarly: "copies of blocks",
-    CopiedAgain: "copies of whole blocks",
-    NeverBegun: "notified ends of requests",
-    NotifiedTooEarly: "notified ends of requests",
-    NeverNotified: "notified ends of requests",
-    LeftOpen: "files and clients that were opened",
-    EngineKnown: "engines that were gone for long",
-    ItemMissing: "images read",
-    ItemUnkept: "images read",
-    ItemWrong: "images loaded",
-    ItemDropped: "images dropped",
-    ItemsUnencoded: "requests that were encoded",
-}
-"""The facts that exist only where something is wrong. Each has the name of the things that a run
-examines to find them, and under which the run counts these things."""
-
 COUNTED: dict[type, str] = {
     Matched: "answers",
     Promised: "loads",
+    LoadOver: "promised tokens",
+    Written: "writes",
+    SlotsRead: "reads",
     LoadEnded: "reports",
     SendEnded: "reports",
     LoadFailed: "failures",
     BlocksKept: "kept requests",
     LookedUp: "prompts that came again",
     AskedAfterReset: "answers after a reset",
+    Begun: "requests that began",
     Announced: "events of stored blocks",
     EventTokens: "hashes of events whose prefix is known",
     CacheStatistics: "statistics",
     PromptReported: "reported prompts",
     StateSaved: "saved hidden states",
+    Called: "calls",
     ResetAnswered: "answers to resets",
     Waits: "requests that did not end",
     Unfreed: "requests that did not end",
     RequestsEnded: "idle engines",
     Owed: "idle engines",
+    TierNotified: "notified ends of requests",
+    TierCalled: "calls of tiers",
+    TierIdle: "tiers of idle engines",
+    Closed: "kinds of files and clients that were opened",
+    EngineGone: "engines that are gone",
+    Copied: "copies of blocks",
     ItemEncoded: "images encoded",
+    ItemRead: "images read",
+    ItemDropped: "images dropped",
+    ItemsEncoded: "requests that were encoded",
     ItemsHeld: "looks at the encoder cache",
     ItemsOwed: "looks at the encoder cache",
 }
-"""The facts that exist in right and in wrong cases, each with the name under which a run counts
-it."""
+"""The facts that a run counts, each with the name under which it does. A fact about several things
+has their number (`times`)."""
+
+
+def counted(facts: Iterable[Fact]) -> Counter[str]:
+    """How many things facts are about, by their names in `COUNTED`."""
+    found: Counter[str] = Counter()
+    for fact in facts:
+        if (name := COUNTED.get(type(fact))) is not None:
+            found[name] += getattr(fact, "times", 1)
+    return found
 
 
 @dataclass

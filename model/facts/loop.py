@@ -85,7 +85,9 @@ class Played(NamedTuple):
     """The result of playing a plan. `busy` says that the loop ran for so long without an answer
     that kvproof stopped it. `stopped` says that the engine was told to end, and `exited` that it
     did. `computed` has the number of tokens of each step that began while a pause was complete, and
-    `asleep` of each step that began while memory was given up. `calls` has, by name, the number of
+    `asleep` of each step that began while memory was given up; a step may have none. `settled` has
+    the number of steps in flight at each time that the engine took its device to be idle. `calls`
+    has, by name, the number of
     answers to each call of a client. `known` has the sizes that the front of an engine with a
     fitted length assumes. `exported` has the metrics of what the engine `did`."""
 
@@ -98,7 +100,7 @@ class Played(NamedTuple):
     exited: bool = False
     computed: tuple[int, ...] = ()
     asleep: tuple[int, ...] = ()
-    unsettled: int = 0
+    settled: tuple[int, ...] = ()
     calls: tuple[tuple[str, int], ...] = ()
     known: tuple[SizeKnown, ...] = ()
     did: Did | None = None

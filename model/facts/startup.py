@@ -51,17 +51,26 @@ class StartedWorker(NamedTuple):
         return sum(self.buffers) // max(self.num_blocks, 1)
 
 
+class TakenBlock(NamedTuple):
+    """A request took a block for a group; `erased` says whether the workers erased the block before
+    the step."""
+
+    group: int
+    block: int
+    erased: bool
+
+
 class LoneRequest(NamedTuple):
     """A request of `tokens` tokens that runs alone on the started engine. `held_max` is the largest
     number of blocks that it held after a step was scheduled. If it does not end, `computed` is the
-    number of tokens that were computed. `unerased` has, by group, the blocks that it took and that
-    the workers did not erase; it is empty where a release does not report what is erased."""
+    number of tokens that were computed. `taken` has the blocks that it took; it is empty where a
+    release does not report what is erased."""
 
     tokens: int
     ended: bool
     held_max: int
     computed: int
-    unerased: tuple[tuple[int, int], ...] = ()
+    taken: tuple[TakenBlock, ...] = ()
 
 
 class Startup(NamedTuple):

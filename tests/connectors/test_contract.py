@@ -1,6 +1,5 @@
 """The contract of a connector: stores that keep it, and planted mistakes that the kit names."""
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
@@ -13,7 +12,7 @@ pytest.importorskip("vllm")
 from kvproof.connectors import search as search_module
 from kvproof.connectors.drawn import ALONE
 from kvproof.connectors.episode import play
-from kvproof.connectors.judging import CONTRACT, broken, times_judged
+from kvproof.connectors.judging import CONTRACT, broken
 from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest, bare
 from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shown import shown
@@ -29,37 +28,48 @@ from kvproof.model.facts.connectors import (
     Alike,
     Announced,
     AskedAfterReset,
+    Begun,
     CacheStatistics,
-    CopiedAgain,
-    CopiedTooEarly,
-    EngineKnown,
+    Called,
+    Closed,
+    Copied,
+    CopiedBlock,
+    CopiedBytes,
+    EngineGone,
     EventTokens,
     Fact,
+    Holder,
     ItemDropped,
     ItemEncoded,
-    ItemMissing,
+    ItemRead,
+    ItemsEncoded,
     ItemsHeld,
     ItemsOwed,
-    ItemsUnencoded,
-    ItemUnkept,
-    ItemWrong,
-    LeftOpen,
+    LoadedSlot,
     LoadEnded,
     LoadFailed,
+    LoadOver,
     LookedUp,
     Matched,
     MayFail,
-    NeverBegun,
-    NeverNotified,
-    NotComputed,
     Past,
     Promised,
     PromptReported,
+    ResetAnswered,
     Since,
+    Slot,
+    SlotsRead,
     StateSaved,
     StoreReset,
+    TierCalled,
+    TierIdle,
+    TierNotified,
+    Written,
+    WrittenSlot,
+    WrongSlot,
 )
 from kvproof.model.severity import FAIL_ON
+from kvproof.model.state import Death
 from tests.connectors.mistakes import RULE_OF
 
 pytestmark = pytest.mark.live
@@ -141,14 +151,25 @@ def test_what_is_offered_after_a_reset_was_computed_since(
     assert [tuple(e.kind for e in f.excuses) for f in (*violations, *tally.kept)] == kinds
 
 
+BYTES = CopiedBytes(64, 32)
+ASKED = ResetAnswered(False, connector=True, idle=True, requests=0, taken=0)
+
+
 @pytest.mark.parametrize(
     ("fact", "excused"),
     [
         (Announced(2, 0, 0, 4, groups=2), {"events_name_their_tokens"}),
         (Announced(2, 0, 0, None, 2), {"events_name_their_tokens", "events_name_their_group"}),
         (Announced(2, 8, 4, 4, again=1), {"stored_blocks_are_announced_once"}),
-        (CopiedAgain(64, 32, by_block=False), {"copies_are_made_once"}),
-        (CopiedAgain(64, 32, parts=True, reset=True), {"copies_are_made_once"}),
+        (Announced(2, 8, 4, 4, 1, 1, soon=True), {"stored_blocks_are_announced_once"}),
+        (Copied(2, again=(BYTES,), by_block=False), {"copies_are_made_once"}),
+        (Copied(2, again=(BYTES,), parts=True), {"copies_are_made_once"}),
+        (Copied(2, again=(BYTES._replace(reset=True),)), {"copies_are_made_once"}),
+        (TierNotified("r0", "CPU", False, of_starts=False), {"tier_is_notified_of_the_request"}),
+        (EngineGone(60, 60, True, ("Worker.agents",)), {"gone_engines_are_forgotten"}),
+        (EngineGone(61, 60, False, ("Worker.agents",)), {"gone_engines_are_forgotten"}),
+        (ASKED._replace(cannot=True), {"reset_is_answered"}),
+        (CacheStatistics("engine's", 3, 2, failed=1), {"statistics_count_once"}),
         (ItemEncoded("r0", "α3", again=True, held=False), {"image_is_encoded_once"}),
         (ItemEncoded("r0", "α3", again=False, held=False), set()),
     ],
@@ -162,16 +183,16 @@ def test_what_a_connector_may_do_is_excused(fact: Fact, excused: set[str]) -> No
 def test_what_is_right_is_judged_too() -> None:
     """So a check that had nothing to judge is told from one that holds."""
 
-    def judged(*facts: Fact, **looked_at: int) -> set[str]:
+    def judged(*facts: Fact) -> set[str]:
         tally = Tally()
         assert not list(broken(facts, Past(), tally))
-        return {*+times_judged(tally, Counter(looked_at))}
+        return {*+tally.judged}
 
     load = Promised("r0", 0, 8, later=True)
     assert judged() == set()
     assert judged(load) == {"loads_do_not_fail"}
     assert judged(load, LoadEnded("r0")) == {"loads_do_not_fail", "reports_are_of_known_transfers"}
-    assert judged(MayFail(), load, LoadFailed((3,), (3, 4))) == {"failed_blocks_are_of_loads"}
+    assert "failed_blocks_are_of_loads" in judged(MayFail(), load, LoadFailed((3,), (3, 4)))
     assert judged(Matched("r0", 0, None, False, 9)) == {"matched_tokens_can_be_loaded"}
     asked = Matched("r0", 0, 0, False, 9, computes_all=True)
     assert "recomputed_prompt_is_not_loaded" in judged(asked)
@@ -182,24 +203,37 @@ def test_what_is_right_is_judged_too() -> None:
     }
     assert "events_name_their_group" in judged(Announced(1, 4, 4, 4, groups=2))
     assert judged(CacheStatistics("engine's", 2, 2)) == {"statistics_count_once"}
-    assert judged(reads=7) == {"request_reads_its_own_tokens"}
+    assert "request_reads_its_own_tokens" in judged(SlotsRead(7, ()))
 
 
 class OfVllm(NamedTuple):
-    """A rule that vLLM's own accounting keeps, with facts that break it and one that does not."""
+    """A rule that vLLM's own accounting keeps, with facts that break it, and one of which it judges
+    that nothing is wrong."""
 
     rule: str
     broken: tuple[Fact, ...]
     kept: Fact
 
 
+RIGHT = LoadedSlot(Slot("layers.0.attn", 0, 3, 1), 5, "abcdef", "abcdef")
+WRITTEN = WrittenSlot(RIGHT.slot, True, None, "abcdef", ())
+LOADS = Holder("r0", 5, "abcdef", Promised("r0", 4, 4, later=False))
+READ = ItemRead("r0", "α3", 4, there=True, right=True, kept=True)
+DEATH = Death("AssertionError", "", "f")
+
+
+def written(held: str | None, *holders: Holder) -> Written:
+    """The connector wrote the slot of token 5."""
+    return Written((WRITTEN._replace(held=held, holders=holders),))
+
+
 OF_VLLM = (
     OfVllm(
         "encoder_output_is_there",
-        (ItemMissing("r0", "α3", 4), ItemUnkept("r0", "α3")),
-        ItemsHeld(5, 5),
+        (READ._replace(there=False, right=False), READ._replace(kept=False)),
+        READ,
     ),
-    OfVllm("encoder_output_is_its_own", (ItemWrong("r0", "α3", 4),), ItemsHeld(5, 5)),
+    OfVllm("encoder_output_is_its_own", (READ._replace(right=False),), READ),
     OfVllm(
         "encoder_room_adds_up",
         (ItemsHeld(6, 5), ItemsOwed(5, 3, 0), ItemsOwed(3, 3, 3)),
@@ -208,7 +242,7 @@ OF_VLLM = (
     OfVllm(
         "statistics_count_once",
         (CacheStatistics("engine's", 3, 2), CacheStatistics("engine's", 4, 2, failed=1)),
-        CacheStatistics("engine's", 3, 2, failed=1),
+        CacheStatistics("engine's", 2, 2),
     ),
     OfVllm(
         "prompt_statistics_add_up",
@@ -227,31 +261,85 @@ OF_VLLM = (
         ),
         StateSaved("r0", 3, "abcd", "abcd", there=True),
     ),
-    OfVllm("copies_follow_the_model", (CopiedTooEarly("layers.0.attn", 3),), MayFail()),
-    OfVllm("copies_are_made_once", (CopiedAgain(64, 32),), MayFail()),
-    OfVllm("tier_is_notified_of_the_request", (NeverBegun("r0", "CPUTier"),), MayFail()),
-    OfVllm("closed_at_shutdown", (LeftOpen("clients of a store", 2),), MayFail()),
-    OfVllm("gone_engines_are_forgotten", (EngineKnown("Worker._remote_agents", 60),), MayFail()),
-    OfVllm("tier_is_notified_of_the_end", (NeverNotified("r0", "CPUTier"),), MayFail()),
-    OfVllm("encoder_instance_encodes_all", (ItemsUnencoded("r0", ("α3",)),), ItemsHeld(5, 5)),
-    OfVllm("encoder_drops_what_it_gave_up", (ItemDropped("α3"),), ItemsHeld(5, 5)),
+    OfVllm(
+        "copies_follow_the_model",
+        (Copied(2, early=(CopiedBlock("layers.0.attn", 3),)),),
+        Copied(2),
+    ),
+    OfVllm("copies_are_made_once", (Copied(2, again=(BYTES,)),), Copied(2)),
+    OfVllm(
+        "tier_is_notified_of_the_request",
+        (TierNotified("r0", "CPUTier", begun=False, of_starts=True),),
+        TierNotified("r0", "CPUTier", begun=True, of_starts=True),
+    ),
+    OfVllm("closed_at_shutdown", (Closed("clients of a store", 2, 1),), Closed("files", 2, 0)),
+    OfVllm(
+        "gone_engines_are_forgotten",
+        (EngineGone(61, 60, True, ("Worker._remote_agents",)),),
+        EngineGone(61, 60, True, ()),
+    ),
+    OfVllm("tier_is_notified_of_the_end", (TierIdle("CPUTier", 1, ("r0",)),), TierIdle("C", 1, ())),
+    OfVllm(
+        "encoder_instance_encodes_all",
+        (ItemsEncoded("r0", 2, ("α3",)),),
+        ItemsEncoded("r0", 2, ()),
+    ),
+    OfVllm("encoder_drops_what_it_gave_up", (ItemDropped("α3", True),), ItemDropped("α3", False)),
     OfVllm(
         "events_name_their_group",
         (Announced(1, 4, 4, None, groups=2),),
-        Announced(1, 4, 4, None, groups=1),
+        Announced(1, 4, 4, 4, groups=2),
     ),
     OfVllm(
         "events_have_tokens_of_their_hash", (EventTokens("ab", "abcd"),), EventTokens("cd", "abcd")
     ),
-    OfVllm("recomputed_prompt_is_not_reused", (NotComputed("r0", 4),), Promised("r0", 0, 8, True)),
+    OfVllm(
+        "recomputed_prompt_is_not_reused",
+        (Begun("r0", 4, computes_all=True),),
+        Begun("r0", 0, computes_all=True),
+    ),
+)
+
+OF_MISTAKES = (
+    OfVllm(
+        "promised_tokens_are_loaded",
+        (LoadOver("r0", (RIGHT, RIGHT._replace(found=None))),),
+        LoadOver("r0", (RIGHT, RIGHT)),
+    ),
+    OfVllm(
+        "load_stays_in_its_blocks",
+        (
+            written(None),
+            written(None, LOADS._replace(load=None)),
+            written("abcdef", LOADS._replace(load=Promised("r0", 0, 4, later=False))),
+            written("abcdef", LOADS._replace(load=Promised("r0", 8, 4, later=True))),
+        ),
+        written(None, LOADS._replace(load=Promised("r0", 0, 4, later=False))),
+    ),
+    OfVllm("load_stays_in_its_blocks", (written("ab"),), written("abcdef", LOADS)),
+    OfVllm(
+        "request_reads_its_own_tokens",
+        (SlotsRead(2, (WrongSlot("r0", RIGHT.slot, 5, "abcdef", "ab"),)),),
+        SlotsRead(3, ()),
+    ),
+    OfVllm("reset_is_carried_out", (ASKED._replace(death=DEATH),), ASKED),
+    OfVllm("engine_survives", (Called(DEATH),), Called()),
+    OfVllm(
+        "tier_is_notified_last",
+        (TierCalled("r0", "CPUTier", "prepare_load", ended=True),),
+        TierCalled("r0", "CPUTier", "prepare_load", ended=False),
+    ),
 )
 
 
-@pytest.mark.parametrize("each", OF_VLLM, ids=lambda each: each.rule)
-def test_a_rule_that_vllm_keeps_is_named_if_it_does_not(each: OfVllm) -> None:
+@pytest.mark.parametrize("each", [*OF_VLLM, *OF_MISTAKES], ids=lambda each: each.rule)
+def test_a_fact_says_what_is_right_and_what_is_wrong(each: OfVllm) -> None:
     for fact in each.broken:
         assert [f.invariant for f in broken([fact], Past())] == [each.rule]
-    assert not list(broken([each.kept], Past()))
+    tally = Tally()
+    assert not list(broken([each.kept], Past(), tally))
+    assert tally.judged[each.rule]
+    assert not tally.excused[each.rule]
 
 
 def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> None:

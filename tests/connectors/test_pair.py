@@ -110,10 +110,15 @@ COME_AND_GO = (Restart(), ONE, Drain())
 
 
 def test_one_that_is_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    for actions, gone in ((COME_AND_GO, 1), (COME_AND_GO[:2], 1), (COME_AND_GO[:1], 0)):
+    for actions, excused in (
+        (COME_AND_GO, False),
+        (COME_AND_GO[:2], False),
+        (COME_AND_GO[:1], True),
+    ):
         result = played(*actions)
         assert result.findings == ()
-        assert result.judged["engines that were gone for long"] == gone
+        assert result.judged["engines that are gone"] == 1
+        assert bool(result.excused["gone_engines_are_forgotten"]) == excused
     for name in ("_evict_stale_engines", "_cleanup_remote_engines"):
         monkeypatch.setattr(base_worker.NixlBaseConnectorWorker, name, lambda _: None)
     assert rules(played(*COME_AND_GO)) == {"gone_engines_are_forgotten"}
