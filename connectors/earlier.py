@@ -1,10 +1,11 @@
-"""What earlier requests of an engine have computed, and what has happened since: so that a look-up
-of a prompt can be compared with it."""
+"""What earlier requests of an engine have computed and loaded, and what has happened since: so that
+a look-up of a prompt, or a load, can be compared with it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import compress
+from typing import NamedTuple
 
 from kvproof.model.config import EngineConfig
 from kvproof.model.facts.connectors import Alike, LookedUp, Since
@@ -114,6 +115,50 @@ class EarlierRequests:
             yield (whole - self._drop) // self._size * self._size, more
             if self._drop:
                 yield whole, {"drafter", *more}
+
+
+class _Load(NamedTuple):
+    """A load of the tokens of a prompt from `start` to `end`. Its KV depends on `beside` too."""
+
+    beside: str
+    prompt: str
+    start: int
+    end: int
+
+    def common(self, other: "_Load") -> int:
+        """The number of tokens that both loads bring."""
+        if self.beside != other.beside:
+            return 0
+        end = min(self.end, other.end, _shared(self.prompt, other.prompt))
+        return max(end - max(self.start, other.start), 0)
+
+
+class EarlierLoads:
+    """The loads of an engine since it was started, but for those that failed."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, _Load] = {}
+        self._before: list[_Load] = []
+
+    def begin(
+        self, name: str, beside: str, prompt: str, start: int, end: int, going: Collection[str]
+    ) -> tuple[int, int]:
+        """Record the load of a request. Returns how many of its tokens another load in progress
+        brings too, the most of those of the requests `going`, and how many one that is over has
+        brought."""
+        load = _Load(beside, prompt, start, end)
+        if name in self._last:
+            self._before.append(self._last.pop(name))
+        going = {*going} & {*self._last}
+        over = (each for other, each in self._last.items() if other not in going)
+        under_way = max((load.common(self._last[other]) for other in going), default=0)
+        before = max((load.common(each) for each in (*self._before, *over)), default=0)
+        self._last[name] = load
+        return under_way, before
+
+    def fail(self, name: str) -> None:
+        """Record that the load of a request has failed."""
+        self._last.pop(name, None)
 
 
 def _shared(prompt: str, other: str) -> int:

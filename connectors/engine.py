@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, Protocol
 from kvproof.connectors import hidden
 from kvproof.connectors.device import streams
 from kvproof.connectors.device.clock import LEASE_S, Clock
-from kvproof.connectors.earlier import EarlierRequests
+from kvproof.connectors.device.store_client import StoreClient
+from kvproof.connectors.earlier import EarlierLoads, EarlierRequests
 from kvproof.connectors.listeners import NamedPrefixes, Opened, Prompts, listen
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
@@ -95,6 +96,7 @@ class DrivenEngine:
         self.paired = paired
         self.cfg = plan.engine
         self.earlier = EarlierRequests(plan.engine, keeps_prompts)
+        self.earlier_loads = EarlierLoads()
         self.clock, self.plan, self.connector = clock, plan, connector
         self.replica = replica
         self.facts: list[Fact] = []
@@ -180,6 +182,7 @@ class DrivenEngine:
         for known in (self.given_up, self.failing, self.announced):
             known.clear()
         self.earlier.restart(another=bool(another))
+        self.earlier_loads = EarlierLoads()
         self.last_reset = None
         self.served = self.served.changed(another, self.plan.dtypes)
         self.owners.model = self.served.unlike(self.first)
@@ -446,6 +449,7 @@ class DrivenEngine:
             self.facts.append(Begun(new.req_id, new.num_computed_tokens, bool(skips)))
         results = [worker.execute(self._sent(output)) for worker in self.workers]
         result = self.reports.aggregate(results) if self.reports is not None else results[0]
+        self.facts.extend(StoreClient.take_stored())
         moved = getattr(result, "kv_connector_output", None)
         if moved is not None:
             self._note_reports(moved)
@@ -456,6 +460,7 @@ class DrivenEngine:
         self.failed_loads += len(failed & {*self.owners.loads})
         for name in failed:
             self.prompts.fail(name)
+            self.earlier_loads.fail(name)
         if spared:
             self.facts[begin:] = _without(self.facts[begin:], spared)
         self._end_loads(output, self.facts[begin:])
@@ -638,7 +643,15 @@ class DrivenEngine:
                 name = request.request_id
                 start, later = computed_of[name]
                 computes_all = request.skip_reading_prefix_cache
-                load = Promised(name, start, num_external_tokens, later, computes_all)
+                twice = self.earlier_loads.begin(
+                    name,
+                    self.owners.beside[name],
+                    self.owners.prompts[name],
+                    start,
+                    start + num_external_tokens,
+                    self.owners.loads,
+                )
+                load = Promised(name, start, num_external_tokens, later, computes_all, *twice)
                 self.owners.loads[name] = load
                 self.facts.append(load)
                 self.prompts.promise(name, start, num_external_tokens)

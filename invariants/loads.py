@@ -123,6 +123,34 @@ def request_reads_its_own_tokens(fact: SlotsRead) -> Iterator[Judged]:
 
 
 @check(
+    "what is loaded into an engine is not loaded again",
+    origin="get_num_new_matched_tokens, update_state_after_alloc",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def tokens_are_loaded_once(fact: Promised) -> Iterator[Judged]:
+    """The blocks of a load stay in the engine's own cache, and another request with the same prompt
+    hits them there. A second load takes the link to the store and blocks once more. An ideal,
+    because an engine gives blocks to others, and a request need not wait for the load of another:
+    an engine that loads more of them again than before is told beside its base."""
+    twice = max(fact.under_way, fact.before)
+    if not twice:
+        yield holds()
+        return
+    excuses = []
+    if fact.under_way:
+        excuses.append(choice("a request need not wait for the load of another"))
+    if fact.before:
+        excuses.append(choice("the engine may have given the blocks to others since"))
+    yield because(
+        reason("loads", "{tokens} tokens are loaded for {request}", tokens=fact.tokens),
+        reason("twice", "another load of this engine brings {twice} of them", twice=twice),
+        excuses=excuses,
+        request=fact.request,
+    )
+
+
+@check(
     "nothing is loaded for a request that must compute its whole prompt",
     origin="skip_reading_prefix_cache; vllm#44592",
     severity=Severity.WRONG_TOKENS,

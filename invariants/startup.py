@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Judged, because, choice, holds, reason
 from kvproof.model.facts.startup import StartedWorker, Startup
 from kvproof.model.plans.startup import KEEP_ALL
 from kvproof.model.severity import Severity
@@ -74,6 +74,38 @@ def enough_memory_is_accepted(start: Startup) -> Iterator[Judged]:
         )
     else:
         yield holds()
+
+
+@check(
+    "an engine asks for no more blocks than its longest request holds",
+    origin="_check_enough_kv_cache_memory, _auto_fit_max_model_len",
+    severity=Severity.LOST_PERFORMANCE,
+    of_dead=True,
+    ideal=True,
+)
+def needed_blocks_are_enough(start: Startup) -> Iterator[Judged]:
+    """A user whose memory has room for a request of the largest length, and for the null block,
+    wants an engine. An ideal, because the planning counts with a bound before any request runs: a
+    planning that asks for more than before is told beside its base."""
+    plan = start.plan
+    if start.blocks is None or plan.counted_from != "need" or plan.blocks < 0 or start.died:
+        return  # cannot be judged: nobody knows whether the request fits
+    if not start.refused and start.max_model_len >= plan.max_model_len:
+        yield holds()
+        return
+    yield because(
+        reason(
+            "held",
+            "each worker has {blocks} blocks, and a request of {tokens} tokens, alone, held no "
+            "more, with the null block",
+            blocks=start.blocks,
+            tokens=plan.max_model_len,
+        ),
+        reason("does_not_start", "vLLM refuses: {words}", words=start.refused)
+        if start.refused
+        else reason("cut", "the length is fitted to {tokens} tokens", tokens=start.max_model_len),
+        excuses=(choice("the planning counts with a bound, before any request runs"),),
+    )
 
 
 @check(

@@ -16,6 +16,7 @@ from kvproof.model.facts.connectors import (
     ResetAnswered,
     Since,
     StateSaved,
+    Stored,
     TierCalled,
     TierIdle,
     TierNotified,
@@ -208,6 +209,25 @@ def _why_again(fact: Copied, copied: CopiedBytes) -> Iterator[Excuse]:
         yield choice("the beginning of a block has a key of its own")
     if copied.reset:
         yield choice("the connector's cache was reset, and it has forgotten its copies")
+
+
+@check(
+    "a store is sent no value whose key it has",
+    origin="KVConnectorBase_V1.wait_for_save, get_finished",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def keys_are_stored_once(fact: Stored) -> Iterator[Judged]:
+    """A value that a store has takes the link to it once more, and the store drops it. An ideal,
+    because two requests or two engines may send a value at the same time, and looking first takes
+    time too: a connector that sends more of them than before is told beside its base."""
+    yield holds(fact.keys - fact.again)
+    if fact.again:
+        yield because(
+            reason("sent", "a store was sent the values of {keys} keys", keys=fact.keys),
+            reason("had", "it had {again} of them", again=fact.again),
+            excuses=(choice("others may send a value at the same time"),),
+        )
 
 
 @check(

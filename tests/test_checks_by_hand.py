@@ -15,6 +15,7 @@ from kvproof.invariants.loop import (
 )
 from kvproof.invariants.parties import blocks_filled
 from kvproof.invariants.registry import GUARDS, INVARIANTS
+from kvproof.invariants.startup import needed_blocks_are_enough
 from kvproof.invariants.statistics import prompt_statistics_add_up, statistics_count_once
 from kvproof.live.known.caching import shrunk_hit_is_not_matched_again
 from kvproof.model import termination
@@ -631,6 +632,24 @@ def test_each_step_and_end_of_steps_of_a_paused_loop_is_judged(
 ) -> None:
     _waits, *found = pause_computes_nothing.function(played)
     assert [each.breaks for each in found] == judged
+
+
+@pytest.mark.parametrize(
+    ("refused", "length", "blocks", "kinds"),
+    [
+        ("", 12, 0, []),
+        ("no room", 0, 0, [["choice"]]),
+        ("", 8, 0, [["choice"]]),
+        ("no room", 0, -1, []),
+    ],
+)
+def test_an_engine_that_has_the_blocks_of_a_request_starts(
+    refused: str, length: int, blocks: int, kinds: list[list[str]]
+) -> None:
+    plan = StartupPlan((), 12, 8, blocks=blocks)
+    start = Startup(plan, 5 + blocks, refused=refused, max_model_len=length)
+    found = [each for each in needed_blocks_are_enough.function(start) if each.reasons]
+    assert [[excuse.kind for excuse in each.excuses] for each in found] == kinds
 
 
 def test_each_block_that_a_first_request_takes_is_judged() -> None:

@@ -224,6 +224,7 @@ class WorkerClient(LMCacheClient):
         for op, salt in zip(ops, salts, strict=True):
             for key, _, blocks in self._chunks(op, salt):
                 pages = [_bytes(cache[block]) for block in blocks for cache in self.caches]
+                self.server.note(key)
                 self.server.kept.setdefault(key, b"".join(pages))
 
     def _load(self, ops: Sequence[LoadStoreOp], salts: Sequence[str]) -> set[int]:

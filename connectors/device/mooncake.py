@@ -48,6 +48,7 @@ class Store(StoreClient):
         if self.fails():
             return [FAILED] * len(keys)
         for key, where, counts in zip(keys, addresses, sizes, strict=True):
+            self.note(key)
             if key not in self.kept:
                 parts = zip(where, counts, strict=True)
                 self.kept[key] = b"".join(ctypes.string_at(at, size) for at, size in parts)

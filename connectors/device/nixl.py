@@ -220,6 +220,7 @@ class ObjectAgent(CopyingAgent):
         begun.done = True
         for target, source in begun.moves:
             if isinstance(target[0], str):
+                self.store.note(target[0])
                 self.store.kept[target[0]] = ctypes.string_at(source[0], source[1])
             elif (found := self.store.kept.get(source[0])) is None:
                 begun.failed = True

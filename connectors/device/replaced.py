@@ -402,6 +402,7 @@ def device(clock: Clock) -> Iterator[None]:
     streams.begin()
     with contextlib.ExitStack() as stack:
         StoreClient.made.clear()
+        StoreClient.sent.clear()
         stack.callback(loops.close, clock)
         stack.enter_context(_mooncake())
         stack.enter_context(lmcache.in_place())

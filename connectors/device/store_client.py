@@ -2,23 +2,40 @@
 all memory behind a connector: these stores, and the files in its folder."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
+
+from kvproof.model.facts.connectors import Stored
 
 
 class StoreClient:
     """A client of a store. Its next `failures` calls fail, with an exception if it `raises`. `made`
-    has all clients of this episode, which share one store. A client `is_open` from its connection
+    has all clients of this episode, which share one store; `sent` says for each value that one of
+    them sent whether the store had its key. A client `is_open` from its connection
     on until it is closed, if the store has connections. `closes` says whether it has a connection
     to close."""
 
     closes: ClassVar[bool] = True
     made: ClassVar[list["StoreClient"]] = []
+    sent: ClassVar[list[bool]] = []
 
     def __init__(self) -> None:
         self.kept: dict[str, bytes] = self.made[0].kept if self.made else {}
         self.failures, self.raises, self.is_open = 0, False, False
         self.made.append(self)
+
+    def note(self, key: str) -> None:
+        """Record that the store is sent a value with this key."""
+        self.sent.append(key in self.kept)
+
+    @classmethod
+    def take_stored(cls) -> Iterator[Stored]:
+        """The fact about the values that clients have sent since the last call, if there are
+        any."""
+        if cls.sent:
+            yield Stored(len(cls.sent), sum(cls.sent))
+            cls.sent.clear()
 
     def forget(self) -> None:
         """Remove all values from the store."""

@@ -39,13 +39,16 @@ class Matched(NamedTuple):
 class Promised(NamedTuple):
     """The request got blocks for `tokens` tokens, from token `start` on, that the connector loads
     (`update_state_after_alloc`). `later` says that the load ends in a later step. `computes_all`
-    says that the request must compute its whole prompt."""
+    says that the request must compute its whole prompt. Another load in progress brings
+    `under_way` of these tokens too, and an earlier one has brought `before` of them."""
 
     request: str
     start: int
     tokens: int
     later: bool
     computes_all: bool = False
+    under_way: int = 0
+    before: int = 0
 
 
 class LoadedSlot(NamedTuple):
@@ -388,6 +391,18 @@ class Begun(NamedTuple):
     computes_all: bool
 
 
+class Stored(NamedTuple):
+    """Clients of a store sent the values of so many `keys` to it. The store had `again` of them."""
+
+    keys: int
+    again: int
+
+    @property
+    def times(self) -> int:
+        """The number of keys."""
+        return self.keys
+
+
 class Announced(NamedTuple):
     """The connector reports blocks of a group as stored (`BlockStored`). The event has `hashes`
     hashes and `tokens` tokens, perhaps none, and says that a block has `block_tokens` tokens.
@@ -535,6 +550,7 @@ Fact: TypeAlias = (
     | LookedUp
     | AskedAfterReset
     | Begun
+    | Stored
     | Announced
     | EventTokens
     | CacheStatistics
@@ -561,6 +577,7 @@ COUNTED: dict[type, str] = {
     LookedUp: "prompts that came again",
     AskedAfterReset: "answers after a reset",
     Begun: "requests that began",
+    Stored: "values that a store was sent",
     Announced: "events of stored blocks",
     EventTokens: "hashes of events whose prefix is known",
     CacheStatistics: "statistics",

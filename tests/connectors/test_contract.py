@@ -11,6 +11,7 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors import search as search_module
 from kvproof.connectors.drawn import ALONE
+from kvproof.connectors.earlier import EarlierLoads
 from kvproof.connectors.episode import play
 from kvproof.connectors.judging import CONTRACT, broken
 from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest, bare
@@ -60,6 +61,7 @@ from kvproof.model.facts.connectors import (
     Slot,
     SlotsRead,
     StateSaved,
+    Stored,
     StoreReset,
     TierCalled,
     TierIdle,
@@ -170,6 +172,11 @@ ASKED = ResetAnswered(False, connector=True, idle=True, requests=0, taken=0)
         (EngineGone(61, 60, False, ("Worker.agents",)), {"gone_engines_are_forgotten"}),
         (ASKED._replace(cannot=True), {"reset_is_answered"}),
         (CacheStatistics("engine's", 3, 2, failed=1), {"statistics_count_once"}),
+        (Promised("r0", 0, 8, True, under_way=4), {"tokens_are_loaded_once"}),
+        (Promised("r0", 0, 8, True, before=8), {"tokens_are_loaded_once"}),
+        (Promised("r0", 0, 8, True), set()),
+        (Stored(3, again=1), {"keys_are_stored_once"}),
+        (Stored(3, again=0), set()),
         (ItemEncoded("r0", "α3", again=True, held=False), {"image_is_encoded_once"}),
         (ItemEncoded("r0", "α3", again=False, held=False), set()),
     ],
@@ -178,6 +185,16 @@ def test_what_a_connector_may_do_is_excused(fact: Fact, excused: set[str]) -> No
     tally = Tally()
     assert not list(broken([fact], Past(), tally))
     assert {each.invariant for each in tally.kept} == excused
+
+
+def test_a_load_is_compared_with_the_loads_before_it() -> None:
+    loads = EarlierLoads()
+    assert loads.begin("r0", "", "abcdef", 0, 4, ()) == (0, 0)
+    assert loads.begin("r1", "", "abcxyz", 2, 6, ("r0",)) == (1, 0)
+    assert loads.begin("r2", "salt", "abcdef", 0, 4, ("r0", "r1")) == (0, 0)
+    assert loads.begin("r0", "", "abcdef", 0, 4, ("r1",)) == (1, 4)
+    loads.fail("r1")
+    assert loads.begin("r3", "", "abcxyz", 2, 6, ()) == (0, 1)
 
 
 def test_what_is_right_is_judged_too() -> None:
@@ -190,8 +207,8 @@ def test_what_is_right_is_judged_too() -> None:
 
     load = Promised("r0", 0, 8, later=True)
     assert judged() == set()
-    assert judged(load) == {"loads_do_not_fail"}
-    assert judged(load, LoadEnded("r0")) == {"loads_do_not_fail", "reports_are_of_known_transfers"}
+    assert judged(load) == {"loads_do_not_fail", "tokens_are_loaded_once"}
+    assert "reports_are_of_known_transfers" in judged(load, LoadEnded("r0"))
     assert "failed_blocks_are_of_loads" in judged(MayFail(), load, LoadFailed((3,), (3, 4)))
     assert judged(Matched("r0", 0, None, False, 9)) == {"matched_tokens_can_be_loaded"}
     asked = Matched("r0", 0, 0, False, 9, computes_all=True)
