@@ -48,7 +48,8 @@ def test_a_start_without_a_layer_is_a_part_shorter() -> None:
 
 
 def test_every_rule_has_a_mistake() -> None:
-    assert {rule for _, rule in MISTAKES.values()} == {check.id for check in checks_of(Startup)}
+    rules = {check.id for check in checks_of(Startup) if not check.ideal}
+    assert {rule for _, rule in MISTAKES.values()} == rules
 
 
 def starts() -> Callable[[StartupPlan], list[Any]]:
