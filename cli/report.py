@@ -27,6 +27,8 @@ from kvproof.reports.ledger.page import page
 from kvproof.reports.output.campaign import CampaignsReported
 from kvproof.reports.output.lists import Report
 from kvproof.reports.screen import say
+from kvproof.reports.shared_tokens import lines as shared_lines
+from kvproof.reports.shared_tokens import rows_of_record, rows_of_trace, total
 from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.count_conformance import CONFORMANCE
 
@@ -71,18 +73,24 @@ def run(args: argparse.Namespace) -> int:
         return _record(args, trace)
     if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
         check_named(trace.finding.invariant)
-    known = recognised(trace)
+    known, shared = recognised(trace), total(rows_of_trace(trace))
     files = []
     if args.html is not None:
         files.append(page_file(args.html, page(of_trace(trace, args.trace, known))))
     return finish(
         args,
         0,
-        lambda code: Report(exit_code=code, trace=tuple(records(trace))),
+        lambda code: Report(exit_code=code, trace=tuple(records(trace)), shared=shared),
         lambda: show(
             sys.stdout,
             trace,
-            Extra(args.trace, whole=args.all, explain=args.explain, known=known),
+            Extra(
+                args.trace,
+                whole=args.all,
+                explain=args.explain,
+                rest=shared_lines(shared),
+                known=known,
+            ),
         ),
         files,
     )
@@ -116,13 +124,14 @@ def _campaigns(args: argparse.Namespace) -> int:
 
 def _record(args: argparse.Namespace, record: Record) -> int:
     """Print a record."""
-    files = []
+    files, shared = [], total(rows_of_record(record))
+    written = tuple(map(to_builtins, record_lines(record)))
     if args.html is not None:
         files.append(page_file(args.html, page(of_record(record, args.trace))))
     return finish(
         args,
         0,
-        lambda code: Report(exit_code=code, trace=tuple(map(to_builtins, record_lines(record)))),
+        lambda code: Report(exit_code=code, trace=written, shared=shared),
         lambda: in_terminal.show(sys.stdout, record, args.trace, whole=args.all),
         files,
     )

@@ -10,7 +10,7 @@ must match too.
 """
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import NamedTuple
 
@@ -81,9 +81,9 @@ def _reads_next(engine: EngineConfig, group: Group) -> bool:
     return group.eagle and not engine.hash_lookahead_tokens
 
 
-def serving(engine: EngineConfig, group: Group, tokens: str, hit: int, position: int) -> list[str]:
-    """The prefixes that can serve the block at this position, the longest first; one of them must
-    be cached.
+def serving(engine: EngineConfig, group: Group, known: int, hit: int, position: int) -> list[int]:
+    """The lengths of the prefixes of a request of `known` tokens that can serve the block at this
+    position, the longest first; one of them must be cached.
 
     If the hit does not end inside the block, the whole block must be cached. If it does, only the
     slots before the end of the hit are needed, and with a drafter's layers the slot after it. A
@@ -96,11 +96,30 @@ def serving(engine: EngineConfig, group: Group, tokens: str, hit: int, position:
     ahead = 1 if engine.partial_block_hits and _reads_next(engine, group) else 0
     covered = engine.hash_lookahead_tokens
     if not begin < hit + ahead < end:
-        return [tokens[: end + covered]]
+        return [min(end + covered, known)]
     if not group.attention:
-        return [tokens[: hit + covered]]
-    last_known = len(tokens) - 1 + ahead
-    return [tokens[: last + covered] for last in range(min(end, last_known), hit + ahead - 1, -1)]
+        return [min(hit + covered, known)]
+    last = min(end, known - 1 + ahead)
+    return [min(each + covered, known) for each in range(last, hit + ahead - 1, -1)]
+
+
+def lacking(
+    engine: EngineConfig,
+    is_cached: Callable[[int, int], bool],
+    known: int,
+    hit: int,
+    held: int = 0,
+) -> Iterator[tuple[int, int]]:
+    """What a hit needs and the cache lacks for a request of `known` tokens: pairs of a group's
+    index and the length of the shortest prefix that would serve. `is_cached` says so of a group and
+    a length. Blocks of a shorter hit that is `held` are not looked up again."""
+    for index, group in enumerate(engine.groups):
+        for position in positions(engine, group, hit):
+            if position < held // group.block_size:
+                continue
+            lengths = serving(engine, group, known, hit, position)
+            if not any(is_cached(index, length) for length in lengths):
+                yield index, lengths[-1]
 
 
 def missing(
@@ -108,11 +127,12 @@ def missing(
 ) -> Iterator[tuple[int, str]]:
     """What the hit needs and the cache lacks: pairs of a group's index and the shortest prefix that
     would serve."""
-    for index, group in enumerate(engine.groups):
-        for position in positions(engine, group, hit):
-            prefixes = serving(engine, group, tokens, hit, position)
-            if keys.isdisjoint([(index, prefix) for prefix in prefixes]):
-                yield index, prefixes[-1]
+
+    def is_cached(group: int, length: int) -> bool:
+        return (group, tokens[:length]) in keys
+
+    for index, length in lacking(engine, is_cached, len(tokens), hit):
+        yield index, tokens[:length]
 
 
 NO_ROOM_FOR_COPY = "the copy of the block inside which the hit ends has no room"

@@ -13,6 +13,7 @@ from kvproof.model.records.words import described
 from kvproof.reports.changes import value
 from kvproof.reports.screen import WIDTH, ScreenLine, columns, plain
 from kvproof.reports.screen import show as print_lines
+from kvproof.reports.shared_tokens import lines, rows_of_record
 from kvproof.reports.tables import TextTable
 from kvproof.reports.terminal import finding_lines, shell_word
 from kvproof.reports.trace.functions import recorded_functions
@@ -46,6 +47,9 @@ def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Ite
     yield ScreenLine()
     yield from _events(record, whole=whole)
     yield ScreenLine()
+    for text in lines(rows_of_record(record)):
+        yield ScreenLine(text)
+        yield ScreenLine()
     yield from _held(record, width)
     yield from _blocks(record, width)
 

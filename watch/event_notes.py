@@ -39,9 +39,9 @@ class EventNotes(CallNotes):
     events that are taken from the pool, None if nobody takes any. `writes` are those of requests
     into blocks that are cached or shared. `admitted` are the requests that are admitted or whose
     load is finished, as they were before. `fresh` are the blocks that were taken from the free
-    queue, and `unmapped` the keys that lost a block. `references` are the earlier reference counts
-    of blocks, if the event is no step (`in_step`). `invalid` says that blocks of a load were not
-    filled.
+    queue, `unmapped` the keys that lost a block, and `takers` the groups that got blocks in an
+    event that unmaps keys, by block. `references` are the earlier reference counts of blocks, if
+    the event is no step (`in_step`). `invalid` says that blocks of a load were not filled.
     """
 
     def __init__(self) -> None:
@@ -66,6 +66,7 @@ class EventNotes(CallNotes):
         self.admitted: list[AdmittedRequest] = []
         self.fresh: list[int] = []
         self.unmapped: list[tuple[Any, int]] = []
+        self.takers: dict[int, int] = {}
         self.references: dict[int, int] = {}
         self.in_step = self.invalid = False
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from kvproof.model.events import Admit, FinishLoad, Preempt
 from kvproof.model.finding import Finding
+from kvproof.model.hit_rows import HitRow
 from kvproof.model.records.lines import BlockSums, Method
 from kvproof.watch.event_notes import EventNotes
 
@@ -115,6 +116,11 @@ class History:
         self._keep_held()
         if self.events:
             self.events[-1].notes.append(("block_sums", moved))
+
+    def row(self, request: str, row: HitRow) -> None:
+        """Add what became of tokens that a request shares with earlier ones to the last event."""
+        if self.events:
+            self.events[-1].notes.append(("shared", request, row))
 
     # What is noted of arguments and results of vLLM.
 

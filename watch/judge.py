@@ -31,7 +31,8 @@ class Judge:
 
     `report` is called for each finding, `say` for each mistake of kvproof, and `judged` after each
     event that was judged, with whether it is a step, and whether the engine has nothing more to do.
-    `steps` counts the steps, `trusted` the loads that are taken to be right. `skipped` has the
+    `steps` counts the steps, `trusted` the loads that are taken to be right, and
+    `shared` what became of the tokens that requests share with earlier ones. `skipped` has the
     checks that need what this engine does not show, with the reason, and `why_off` what is judged
     no more because of a mistake of kvproof. `no_bytes` says why bytes are not judged, where they
     should be.
@@ -52,6 +53,7 @@ class Judge:
         self.times_judged: Counter[str] = Counter()
         self.unjudged: Counter[str] = Counter()
         self.trusted: Counter[str] = Counter()
+        self.shared: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
         self.why_off: list[str] = []
         self.by_hand = self.no_bytes = ""

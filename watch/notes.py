@@ -130,6 +130,8 @@ class EngineNotes:
             got = [block.block_id for block in new[same:] if not block.is_null]
             holders.add(got, name)
             self.blocks.update(got)
+            if self.event.unmapped:
+                self.event.takers.update(dict.fromkeys(got, group))
         watched.tables = held
         if not any(held):
             watched.hit, watched.external, watched.loads = 0, 0, ()

@@ -9,13 +9,14 @@ from typing import Any
 
 from kvproof.live.observer import view
 from kvproof.live.observer.calls import Noting
-from kvproof.live.observer.hooks import Hook, Hooks
+from kvproof.live.observer.hooks import MISTAKES, Hook, Hooks
 from kvproof.watch.calls import Calls
 from kvproof.watch.event_notes import EventNotes
 from kvproof.watch.judge import Judge
 from kvproof.watch.notes import EngineNotes
 from kvproof.watch.parts.writes import note_writes
 from kvproof.watch.shape import shape
+from kvproof.watch.shared_tokens import SharedTokens
 from kvproof.watch.tokens import tokens_of
 from kvproof.watch.worker import WatchedWorker
 
@@ -56,6 +57,8 @@ class Observer:
         self.calls = self.CALLS(self.notes, self.worker)
         self.parts = judge.parts(self.notes)
         self.rounds = Rounds(self.cfg.num_blocks)
+        self.shared: SharedTokens | None = SharedTokens(self.notes)
+        judge.shared = self.shared.found
         self.hooks.off = True  # a part of the hooks would judge a part of what happens
         self._attach()
         self.hooks.off = False
@@ -87,6 +90,8 @@ class Observer:
         self.hooks.add_short(calls.map, "insert", calls.will_map, calls.has_mapped)
         self.hooks.add_short(calls.map, "pop", calls.will_map, calls.has_unmapped)
         self.notes.event.lost = 0
+        if self.shared is not None:
+            self.shared.reset()
         self.notes.blocks.update(self.slices.mapped)
         self.slices.mapped.clear()
         self.slices.ends.clear()
@@ -124,10 +129,20 @@ class Observer:
         idle = self.notes.is_idle
         if what == "schedule" or idle:
             self.notes.blocks.update(self.rounds.next(idle=idle))
+        self._look_at_shared()
         try:
             self.judge.look(self.notes, self.parts)
         finally:
             self.notes.clear()
+
+    def _look_at_shared(self) -> None:
+        """Find out what admitted requests share with earlier ones."""
+        if self.shared is not None:
+            try:
+                self.shared.look()
+            except MISTAKES as error:
+                self.shared = None
+                self.judge.mistake(error, "it says no more why tokens were not hit")
 
     def audit(self) -> None:
         """Judge all blocks and all requests, unless an event is going on."""

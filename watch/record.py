@@ -201,6 +201,7 @@ _MADE: dict[str, Callable[..., Any]] = {
     "offers": _offer,
     "tables": _change,
     "block_sums": lambda sums: sums,
+    "shared": lambda name, row: lines.SharedTokens(request=name, row=row),
 }
 """How the fields that are lists are made of the values of a note."""
 

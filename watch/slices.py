@@ -88,7 +88,8 @@ class WatchedRequest:
     blocks, by group, that this admission took for the tokens of the connector. `named` is the
     number of its block hashes whose blocks are cached, by group. `written` is the number of tokens
     whose KV is noted as written. `submitted` is the number of tokens of its prompt as it arrived.
-    `queued` is the status with which its queues were looked at last."""
+    `queued` is the status with which its queues were looked at last. `counted` says that it was
+    admitted, and what it shares with earlier requests was counted."""
 
     def __init__(self, live: Any, tokens: Tokens, groups: int) -> None:
         self.live = live
@@ -100,6 +101,7 @@ class WatchedRequest:
         self.named: dict[int, int] = {}
         self.submitted = int(live.num_prompt_tokens)
         self.queued = ""
+        self.counted = False
 
     def know(self) -> None:
         """Read the tokens that the request has got. A prefill engine may cut off the last one."""

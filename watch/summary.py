@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kvproof.invariants.of_bytes import SEVERITIES
+from kvproof.model.hit_rows import sentence
 from kvproof.watch.shown import JUDGED, NOT_JUDGED
 
 Plain = Mapping[str, Mapping[str, int]]
@@ -18,7 +19,8 @@ class Summary:
     asked, and does not hold; what was not judged because it is not known; engines that were changed
     by hand, that are not watched, in which kvproof made a mistake, or whose bytes are not judged
     where they should be, by the reason. `trusted` are the loads that are taken to be right, by "of
-    connector", `skipped` the checks that need what an engine does not show, as "name, because
+    connector", `shared` the tokens that requests share with earlier ones, by what became of them,
+    `skipped` the checks that need what an engine does not show, as "name, because
     reason". `records` are lines about files, and `lost` sentences about processes whose numbers are
     not whole."""
 
@@ -26,6 +28,7 @@ class Summary:
     lost: Counter[str] = field(default_factory=Counter)
     records: Counter[str] = field(default_factory=Counter)
     trusted: Counter[str] = field(default_factory=Counter)
+    shared: Counter[str] = field(default_factory=Counter)
     times_judged: Counter[str] = field(default_factory=Counter)
     found: Counter[str] = field(default_factory=Counter)
     unjudged: Counter[str] = field(default_factory=Counter)
@@ -92,6 +95,8 @@ class Summary:
         for name, times in self.found.most_common():
             yield f"VIOLATED: {name}, {times} time{_s(times)}"
         yield from self.records
+        if told := sentence(self.shared):
+            yield told
         known = (*JUDGED, *(name for name in SEVERITIES if name in self.times_judged))
         judged = [name for name in known if self.times_judged[name]]
         if judged:

@@ -91,6 +91,19 @@ class Tokens:
         ends = min(len(self), len(other)) >= tokens
         return not tokens or (ends and self.hashes[tokens - 1] == other.hashes[tokens - 1])
 
+    def in_common(self, other: "Tokens", least: int = 0) -> int:
+        """Return the number of tokens with which both begin; `least` if it is no more."""
+        shortest, longest = least, min(len(self), len(other))
+        if not self.shares(other, least + 1):
+            return least
+        while shortest < longest:
+            middle = (shortest + longest + 1) // 2
+            if self.shares(other, middle):
+                shortest = middle
+            else:
+                longest = middle - 1
+        return shortest
+
     def text(self, start: int, end: int) -> Prefix:
         """Return the prefix of `end` tokens, without its first `start`. Tokens that are not known
         are left out."""

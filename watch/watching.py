@@ -322,6 +322,7 @@ class Watching:
             found.times_judged.update(judge.times_judged)
             found.unjudged.update(judge.unjudged)
             found.trusted.update(judge.trusted)
+            found.shared.update(judge.shared)
             found.by_hand.update([judge.by_hand] if judge.by_hand else ())
             found.mistakes.update(judge.why_off)
             found.no_bytes.update([judge.no_bytes] if judge.no_bytes else ())

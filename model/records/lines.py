@@ -15,6 +15,7 @@ from msgspec import Meta, field
 from kvproof.model.config.engine import Policy
 from kvproof.model.config.group import Kind, Mode
 from kvproof.model.events import Count, Lists
+from kvproof.model.hit_rows import HitRow
 from kvproof.model.traces.lines import EndLine, FindingLine, Line, Versions
 
 SCHEMA: Final = 2
@@ -184,6 +185,14 @@ class BlockSums(Brief, frozen=True, kw_only=True):
     sums: tuple[str, ...]
 
 
+class SharedTokens(Brief, frozen=True, kw_only=True):
+    """What became of tokens that an admitted request shares with earlier requests. Each of them is
+    in one row of this request."""
+
+    request: str
+    row: HitRow
+
+
 class RecordedEvent(Brief, frozen=True, kw_only=True):
     """One event. `step` counts the events of the engine from 1, `at_s` is its time.
 
@@ -194,8 +203,9 @@ class RecordedEvent(Brief, frozen=True, kw_only=True):
     that they no longer need. `loaded` requests continue after a load, and `received`, `failed` and
     `sent` are the reports of the connector's worker. `ended` has a reason for each request. `done`
     says whether a reset was carried out, and `running` whether it preempts running requests.
-    `evicted` are block ids. `block_sums` were known after the event. `raised` is the exception that
-    ended the event.
+    `evicted` are block ids. `block_sums` were known after the event. `shared` says what became of
+    tokens that admitted requests share with earlier ones. `raised` is the exception that ended the
+    event.
     """
 
     step: Size
@@ -220,6 +230,7 @@ class RecordedEvent(Brief, frozen=True, kw_only=True):
     done: bool = False
     evicted: tuple[Count, ...] = ()
     block_sums: tuple[BlockSums, ...] = ()
+    shared: tuple[SharedTokens, ...] = ()
     raised: str = ""
 
 

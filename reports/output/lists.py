@@ -1,5 +1,6 @@
 """The outputs of `explain`, and of `report` on a trace or a record."""
 
+from kvproof.model.hit_rows import HitRow
 from kvproof.reports.output.base import Output, OutputPart, TraceLine
 
 
@@ -44,6 +45,8 @@ class KindsOfNames(Output, frozen=True, kw_only=True, tag="explain"):
 
 
 class Report(Output, frozen=True, kw_only=True, tag="report"):
-    """A trace or a record: the lines of its file."""
+    """A trace or a record: the lines of its file, and in `shared` what became of the prompt tokens
+    that earlier requests of the engine share. Each such token is in one row."""
 
     trace: tuple[TraceLine, ...]
+    shared: tuple[HitRow, ...] = ()

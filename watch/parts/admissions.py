@@ -158,11 +158,28 @@ class FoundInCache:
 
     def _block(self, index: int, size: int, place: int) -> int | None:
         """Return the block that was cached at a place, None where there was none."""
-        key = make_block_hash_with_group_id(self.whole[size][place], index)
+        return self.block_of(make_block_hash_with_group_id(self.whole[size][place], index))
+
+    def block_of(self, key: Any) -> int | None:
+        """Return the block that had a key at the look-up, None where there was none."""
         if key in self.had:
             return self.had[key]
         block = self.map.get_one_block(key)
         return None if block is None else int(block.block_id)
+
+    def key(self, index: int, end: int) -> Any:
+        """Return the key of the first `end` tokens in a group, None where they have none."""
+        tokens = end - self.cfg.hash_lookahead_tokens
+        own = self.cfg.groups[index].block_size
+        size = self.cfg.hash_block_size if tokens % own else own
+        if tokens <= 0 or tokens % size or tokens // size > len(self.whole[size]):
+            return None
+        return make_block_hash_with_group_id(self.whole[size][tokens // size - 1], index)
+
+    def has(self, index: int, end: int) -> bool:
+        """Whether the first `end` tokens were cached in a group at the look-up."""
+        key = self.key(index, end)
+        return key is not None and self.block_of(key) is not None
 
 
 class Repeated(Part):

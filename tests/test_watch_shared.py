@@ -1,0 +1,118 @@
+"""The sanitizer says why a prefix cache does not hit: on an engine with a wide unit, on one that
+evicts, and on one that loses hits by a planted mistake."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.ghost import common_prefix
+from kvproof.watch.summary import Summary
+from tests.in_vllm import MANAGER, around
+from tests.watching import Observed
+
+pytestmark = pytest.mark.live
+
+SYSTEM = "abcdefghijklmnopqrstuvwxyz" * 2
+"""A shared prompt."""
+
+
+def engine(*groups: Group, **options: Any) -> EngineConfig:
+    return EngineConfig("E", groups, **{"num_blocks": 64, "chunk_tokens": 64, **options})
+
+
+def served(cfg: EngineConfig, prompts: list[str]) -> tuple[Counter[str], Observed]:
+    """What became of the shared tokens of prompts that are served one after the other, each to its
+    end. Raises AssertionError where the rows do not have each shared token once."""
+    jobs = tuple(Job(f"r{n}", prompt, 2) for n, prompt in enumerate(prompts))
+    observed = Observed(Cluster("shared", (cfg,), jobs))
+    node = observed.machine.nodes["E"]
+    for job in jobs:
+        observed.take(Submit("E", job.name))
+        while node.scheduler.requests:
+            observed.take(Schedule("E"))
+            if observed.machine.state.engines[0].step:
+                observed.take(Complete("E"))
+    judge = observed.judges["E"]
+    assert not judge.why_off
+    shared = [
+        max(common_prefix(each, later) for each in prompts[:number])
+        for number, later in enumerate(prompts)
+        if number
+    ]
+    assert judge.shared.total() == sum(shared)
+    assert min(judge.shared.values(), default=0) >= 0
+    return judge.shared, observed
+
+
+def unexplained(shared: Counter[str]) -> int:
+    return sum(times for label, times in shared.items() if "nothing explains" in label)
+
+
+def with_questions(count: int, tokens: int) -> list[str]:
+    return [SYSTEM[:tokens] + chr(ord("A") + number) * 4 for number in range(count)]
+
+
+def test_a_prompt_under_a_wide_block_is_never_full() -> None:
+    hybrid = engine(Group("full", 48), Group("mamba", 48))
+    shared, _ = served(hybrid, with_questions(4, 40))
+    assert shared == {"not, as no block of 48 tokens was full (group 0, full)": 120}
+
+
+def test_the_unit_that_all_groups_share_is_named() -> None:
+    hybrid = engine(Group("full", 4), Group("window", 16, window=16))
+    shared, _ = served(hybrid, with_questions(3, 22))
+    assert shared == {
+        "were hit": 32,
+        "not, as no block of 4 tokens was full (group 0, full)": 4,
+        "not, as no block of 16 tokens was full (group 1, window)": 8,
+    }
+
+
+def test_what_others_evict_has_their_group() -> None:
+    evicting = engine(Group("full", 4), num_blocks=9)
+    prompts = [SYSTEM[:12], "A" * 24, SYSTEM[:12] + "B", SYSTEM[:12] + "C"]
+    shared, _ = served(evicting, prompts)
+    assert shared == {
+        "not, as they were evicted (by whom: group 0, full, blocks of 4 tokens)": 8,
+        "were hit": 16,
+    }
+
+
+def test_evicted_prompts_are_known_when_their_requests_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kvproof.watch.shared_tokens.REQUESTS_MAX", 1)
+    evicting = engine(Group("full", 4), num_blocks=9)
+    shared, _ = served(evicting, [SYSTEM[:12], "A" * 24, SYSTEM[:12] + "B"])
+    assert shared == {
+        "not, as they were evicted (by whom: group 0, full, blocks of 4 tokens)": 8,
+        "were hit": 4,
+    }
+
+
+def finds_every_other_time(right: Any, self: Any, request: Any) -> Any:
+    """A look-up that finds nothing for each second request."""
+    if int(request.request_id[1:]) % 2:
+        return self.empty_kv_cache_blocks, 0, *right(self, request)[2:]
+    return right(self, request)
+
+
+def test_a_planted_loss_of_hits_is_what_nothing_explains(monkeypatch: pytest.MonkeyPatch) -> None:
+    full, prompts = engine(Group("full", 4)), with_questions(5, 22)
+    whole, _ = served(full, prompts)
+    assert not unexplained(whole)
+    around(f"{MANAGER}.get_computed_blocks", finds_every_other_time)(monkeypatch)
+    lost, observed = served(full, prompts)
+    assert unexplained(lost) == whole["were hit"] - lost["were hit"] == 40
+    assert set(observed.found) == {"hit_is_the_longest", "repeated_prompt_hits"}
+    found = Summary()
+    found.watched.update(engines=1, steps=1)
+    found.times_judged.update(observed.judges["E"].times_judged)
+    found.shared.update(lost)
+    [told] = [line for line in found.lines() if line.startswith("of ")]
+    assert told.startswith(
+        "of 88 prompt tokens that earlier requests share, 40 not, and nothing explains it; 40 were"
+    )
