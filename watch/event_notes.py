@@ -33,9 +33,10 @@ class EventNotes(CallNotes):
     `choices` leave out the tokens of a running request that takes no block. `taken` are the blocks
     that a request takes. `tables` are the earlier block tables of requests that have lost a block.
     `keys` are the keys that change in the hash map, each with the block that it had before; at the
-    change `lost` the first entry is lost. `lookups` are the admissions, and `offers` are the
-    transfer parameters of requests that end, with their computed tokens. `spoiled` are requests of
-    the step whose load has failed, with the length of their answer before. `reports` are the KV
+    change `lost` the first entry is lost. `lookups` are the admissions, and `found` is what each
+    request found in the cache then. `offers` are the transfer parameters of requests that end, with
+    their computed tokens. `spoiled` are requests of the step whose load has failed, with the length
+    of their answer before. `reports` are the KV
     events that are taken from the pool, None if nobody takes any. `writes` are those of requests
     into blocks that are cached or shared. `admitted` are the requests that are admitted or whose
     load is finished, as they were before. `fresh` are the blocks that were taken from the free
@@ -59,6 +60,7 @@ class EventNotes(CallNotes):
         self.keys: list[tuple[Any, int | None]] = []
         self.lost: int | None = None
         self.lookups: list[CacheLookup] = []
+        self.found: dict[str, Any] = {}
         self.writes: list[Any] = []
         self.reports: list[Any] | None = None
         self.offers: list[tuple[str, int, Any]] = []

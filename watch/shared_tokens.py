@@ -15,7 +15,7 @@ from kvproof.model.events import Preempt
 from kvproof.model.hit_rows import HitRow
 from kvproof.watch.event_notes import CacheLookup
 from kvproof.watch.notes import EngineNotes
-from kvproof.watch.parts.admissions import FoundInCache
+from kvproof.watch.parts.admissions import FoundInCache, found_in_cache
 from kvproof.watch.slices import WatchedRequest
 from kvproof.watch.tokens import Tokens
 
@@ -49,8 +49,6 @@ class SharedTokens:
         if event.unmapped:
             self._note_lost()
         if event.lookups and self.cfg.prefix_caching:
-            for name, watched in self.notes.requests.items():
-                self._computed(name, watched)
             for lookup in event.lookups:
                 self._admitted(lookup)
             self._forget()
@@ -130,7 +128,7 @@ class SharedTokens:
 
     def _facts(self, lookup: CacheLookup) -> PromptLookup:
         live = lookup.watched.live
-        found = FoundInCache(self.notes, lookup)
+        found = found_in_cache(self.notes, lookup)
         shared = self._shared(lookup.watched.tokens).at_least(self._proven(found, lookup.hit))
         return PromptLookup(
             known=live.num_tokens,
@@ -145,12 +143,15 @@ class SharedTokens:
 
     def _shared(self, tokens: Tokens) -> Shared:
         """Return what is shared with the earlier requests that are known."""
-        shared = Shared()
-        for each in self.earlier.values():
+        shared, least, hashes = Shared(), 0, tokens.hashes
+        for name, each in self.earlier.items():
+            theirs = each.tokens.hashes  # most requests share nothing more
+            if not least < min(len(theirs), len(hashes)) or theirs[least] != hashes[least]:
+                continue
+            if name in self.notes.requests:
+                self._computed(name, self.notes.requests[name])
+            shared = shared.more(each, tokens.in_common(each.tokens, least))
             least = min(shared)
-            common = tokens.in_common(each.tokens, least)
-            if common > least:
-                shared = shared.more(each, common)
         return shared
 
     def _proven(self, found: FoundInCache, hit: int) -> int:

@@ -92,10 +92,8 @@ class Tokens:
         return not tokens or (ends and self.hashes[tokens - 1] == other.hashes[tokens - 1])
 
     def in_common(self, other: "Tokens", least: int = 0) -> int:
-        """Return the number of tokens with which both begin; `least` if it is no more."""
+        """Return the number of tokens with which both begin: `least` or more."""
         shortest, longest = least, min(len(self), len(other))
-        if not self.shares(other, least + 1):
-            return least
         while shortest < longest:
             middle = (shortest + longest + 1) // 2
             if self.shares(other, middle):

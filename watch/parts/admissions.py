@@ -44,7 +44,7 @@ class Hits(Part):
         for lookup in self.seen.event.lookups:
             if not looks_up(self.cfg, lookup):
                 continue
-            cut, end, cached = FoundInCache(self.seen, lookup).result()
+            cut, end, cached = found_in_cache(self.seen, lookup).result()
             if end - cut > TOKENS_MAX:
                 self.seen.unjudged[TOO_LONG] += 1
                 continue
@@ -91,6 +91,14 @@ def admission_of(
         cached,
         served,
     )
+
+
+def found_in_cache(seen: Any, lookup: CacheLookup) -> "FoundInCache":
+    """Return what a request finds in the cache at its admission, which is found out once."""
+    found, name = seen.event.found, lookup.watched.live.request_id
+    if name not in found:
+        found[name] = FoundInCache(seen, lookup)
+    return found[name]
 
 
 class FoundInCache:
