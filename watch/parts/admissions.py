@@ -95,7 +95,8 @@ def admission_of(
 
 def found_in_cache(seen: Any, lookup: CacheLookup) -> "FoundInCache":
     """Return what a request finds in the cache at its admission, which is found out once."""
-    found, name = seen.event.found, lookup.watched.live.request_id
+    found: dict[str, FoundInCache] = seen.event.found
+    name = lookup.watched.live.request_id
     if name not in found:
         found[name] = FoundInCache(seen, lookup)
     return found[name]
