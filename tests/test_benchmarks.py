@@ -88,20 +88,24 @@ def test_the_page_says_how_many_planted_changes_were_run_and_what_is_right(
     answers.keep(first, answered("VIOLATED", kind="introduced", invariant="room_is_used"))
     answers.keep(second, answered("SAMPLED"))
     answers.keep(third._replace(new="pass"), answered("COSTS"))
+    fourth = next(each for each in mistakes() if each.kind == "masked")
+    answers.keep(fourth, answered("UNKNOWN"))  # too little processor time
     page.write(tmp_path / "planted.md")
     text = (tmp_path / "planted.md").read_text(encoding="utf-8")
     losses = sum(each.kind == "losses" for each in mistakes())
     assert f"## Losses: 2 of {losses} were run" in text  # the third was changed since
+    assert "## Masked: 0 of " in text
     assert (
         "**Right: 1 of 2** (SAMPLED 1, VIOLATED 1). Of 2 that take a mend back, 1 are red." in text
     )
-    assert f"| {first.about} | VIOLATED | `room_is_used` | 12 | 2026-11-29 |" in text
+    assert f"| {first.about} | VIOLATED | `room_is_used` | 12 (20) | 2026-11-29 |" in text
 
 
 def answered(verdict: str, **finding: str) -> answers.Answer:
     """What a gate says."""
     findings = [{"fails": True, **finding}] if finding else []
-    about = {"exit_code": 0, "date": "2026-11-29", "kvproof": "abc", "seed": 0, "seconds": 12.3}
+    times = {"seconds": 12.3, "processor_s": 20.1, "budget_s": 300}
+    about = {"exit_code": 0, "date": "2026-11-29", "kvproof": "abc", "seed": 0, **times}
     return {"verdict": verdict, "findings": findings, **about}
 
 

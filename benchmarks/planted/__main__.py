@@ -6,12 +6,15 @@
 
 Each gate is a process of its own. Its whole answer is kept in the folder, and what the page needs
 of it in answers.json, so a run that was stopped continues: what has an answer is not gated again,
-unless it was changed or `--again` is given. `--page` writes reports/planted.md from answers.json
-and runs nothing. Exit code: 0 all that were asked for are run, 2 bad usage.
+unless it was changed or `--again` is given. A gate that had less processor time than its budget and
+ended as UNKNOWN has no answer: it says more of the machine than of the gate. `--page` writes
+reports/planted.md from answers.json and runs nothing. Exit code: 0 all that were asked for are run,
+2 bad usage.
 """
 
 import argparse
 import json
+import resource
 import subprocess
 import sys
 from datetime import date
@@ -37,13 +40,21 @@ def gate(mistake: Mistake, args: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, "-m", "kvproof", "gate", "--json", "--seed", str(args.seed)]
     command += ["--vllm", str(tree), "--base", str(package.parent)]
     command += ["--budget", str(args.budget), "--traces", str(folder)]
+    before = processor_s()
     ran = subprocess.run(command, capture_output=True, text=True, check=False)
     if not ran.stdout or ran.returncode in {2, 130, 143}:
         sys.exit(f"{mistake.name}: {ran.stderr.strip() or ran.returncode}")
     answer: dict[str, Any] = json.loads(ran.stdout)
+    answer["processor_s"] = round(processor_s() - before, 1)
     folder.with_suffix(".json").write_text(json.dumps(answer, indent=1), encoding="utf-8")
     subprocess.run(["rm", "-rf", str(tree)], check=True)
     return answer
+
+
+def processor_s() -> float:
+    """The processor time of all programs that this one has started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def asked_for(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Mistake]:
@@ -66,7 +77,8 @@ def run(found: list[Mistake], args: argparse.Namespace) -> None:
             made = gate(mistake, args)
             with_what = {"date": date.today().isoformat(), "kvproof": commit, "seed": args.seed}
             kept = answers.keep(mistake, made | with_what)
-        print(f"{place} {kept['verdict']:10} {kept['seconds']:6.1f} s", flush=True)
+        short = ", too little processor time: no answer" if answers.starved(kept) else ""
+        print(f"{place} {kept['verdict']:10} {kept['seconds']:6.1f} s{short}", flush=True)
 
 
 def main() -> int:

@@ -26,7 +26,14 @@ def known() -> dict[str, Answer]:
 def of(mistake: Mistake) -> Answer | None:
     """The answer to a planted change as it stands now; None where there is none."""
     answer = known().get(mistake.name)
-    return answer if answer and answer["digest"] == mistake.digest else None
+    counts = answer is not None and answer["digest"] == mistake.digest and not starved(answer)
+    return answer if counts else None
+
+
+def starved(answer: Answer) -> bool:
+    """Whether a gate knew nothing because other work had the processors. On two idle cores it uses
+    more processor time than its budget."""
+    return answer["verdict"] == "UNKNOWN" and (answer["processor_s"] or 0) < answer["budget_s"]
 
 
 def keep(mistake: Mistake, gate: Answer) -> Answer:
@@ -36,6 +43,8 @@ def keep(mistake: Mistake, gate: Answer) -> Answer:
         "digest": mistake.digest,
         **{name: gate[name] for name in ("verdict", "exit_code", "date", "kvproof", "seed")},
         "seconds": gate.get("seconds", 0),
+        "processor_s": gate.get("processor_s"),
+        "budget_s": gate["budget_s"],
         "reason": gate.get("reason", ""),
         "introduced": sorted({f["invariant"] for f in findings if f["fails"]}),
         "below": sorted({f["invariant"] for f in findings if not f["fails"]}),
