@@ -260,6 +260,9 @@ def page(total: Counted, runs: int, vllm: str) -> str:
     lines += ["| check | sentence | asked in | judged | excused | excuses | not judged |"]
     lines += ["|---|---|---|---|---|---|---|"]
     lines += [row(check, total) for check in sorted(FOUND.values(), key=lambda each: each.id)]
+    if total.not_run:
+        lines += ["", "## Runs that could not be made", ""]
+        lines += [f"- {why} ({times})" for why, times in sorted(total.not_run.items())]
     return "\n".join(lines) + "\n"
 
 
