@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
                 args.trace,
                 whole=args.all,
                 explain=args.explain,
-                rest=shared_lines(shared),
+                rest=(*shared_lines(shared), "") if shared else (),
                 known=known,
             ),
         ),

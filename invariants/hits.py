@@ -37,6 +37,11 @@ from kvproof.model.state import (
 )
 from kvproof.model.step import Admission, Step
 
+SPARSE_RETENTION = choice("sparse retention keeps few states and windows")
+STATE_AT_CHUNK_END = choice("a state is kept only where a chunk ends")
+WINDOW_PASSED_BY = choice("a longer prompt may have hit this window, and not computed it")
+END_OF_PROMPT = choice("inside a block, only the end of a prompt is cached")
+
 
 @functools.lru_cache(maxsize=4096)
 def may_end_at(engine: EngineConfig, hit: int, loads: bool = False) -> bool:
@@ -397,7 +402,7 @@ def _why_fewer(cluster: Cluster, step: Step, admission: Admission, could: int) -
     if state or cfg.retention is not None:
         yield choice("the prompts part where no state, or no window, is kept")
     elif _lacks_windows_alone(cfg, admission, could):
-        yield choice("a longer prompt may have hit this window, and not computed it")
+        yield WINDOW_PASSED_BY
     if cluster.sessions and cfg.partial_block_hits and state and could % state.block_size:
         yield choice(
             "inside a block, a session keeps only the state at which its first part would resume"
@@ -559,11 +564,11 @@ def _why_not_cached(
             "a request that ends or starts again does not cache what came with its last output"
         )
     if (len(prefix) - cfg.hash_lookahead_tokens) % group.block_size:
-        yield choice("inside a block, only the end of a prompt is cached")
+        yield END_OF_PROMPT
     if group.kind == "full":
         return
     if cfg.retention is not None:
-        yield choice("sparse retention keeps few states and windows")
+        yield SPARSE_RETENTION
     if request.hit < hit <= request.hit + request.external:
         yield choice("of loaded tokens, only the last state and the end of a window are there")
     passed = _has_passed(request, index, len(prefix) // group.block_size)
@@ -571,7 +576,7 @@ def _why_not_cached(
         yield choice("the window has gone on since")
     at_end = isinstance(event, Schedule) and not computed.ended and hit == request.computed
     if group.kind == "mamba" and not at_end:
-        yield choice("a state is kept only where a chunk ends")
+        yield STATE_AT_CHUNK_END
 
 
 def _has_passed(request: Request, group: int, blocks: int) -> bool:

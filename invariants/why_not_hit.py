@@ -11,7 +11,14 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from kvproof.invariants.hits import alike_after_hit, lacking
+from kvproof.invariants.hits import (
+    END_OF_PROMPT,
+    SPARSE_RETENTION,
+    STATE_AT_CHUNK_END,
+    WINDOW_PASSED_BY,
+    alike_after_hit,
+    lacking,
+)
 from kvproof.model.because import Excuse, choice, release
 from kvproof.model.config import EngineConfig
 from kvproof.model.hit_rows import NOT_EXPLAINED, HitRow
@@ -23,19 +30,12 @@ LAST_TOKEN = choice("the last token of a prompt is always computed, with the blo
 DRAFTER = choice("a drafter needs the block after a hit to match too")
 LAST_OUTPUT = release("what came with the last output of a request that ended is not cached")
 NO_HASH_ENDS = "no prefix with a hash, one every {unit} tokens, was full"
-NO_BLOCK = "no block of {size} tokens was full (group {group}, {kind})"
-NO_UNIT = (
-    "no unit of {unit} tokens, which blocks of all groups divide, was full (group {group}, {kind}, "
-    "has blocks of {size})"
-)
-STATES_KEPT = "a state is kept only where a chunk ends (group {group})"
-RETENTION = "sparse retention keeps few states and windows (group {group})"
-WINDOW_HIT = "a longer prompt may have hit this window, and not computed it (group {group})"
+NO_BLOCK = "no block of {size} tokens was full"
+NO_UNIT = "no unit of {unit} tokens, which blocks of {size} and of other groups divide, was full"
 ON_DEMAND = choice("they were evicted because somebody asked for it (evict_blocks)")
 LOAD_FAILED = choice("a load failed, and they are computed again")
 PREEMPTED = choice("their request was preempted, and may not have computed them")
 GOES_ON = choice("the block went on, and holds a later state or a longer prefix")
-END_OF_PROMPT = choice("inside a block, only the end of a prompt is cached")
 
 
 class Lost(NamedTuple):
@@ -136,8 +136,7 @@ def _limits(cfg: EngineConfig, lookup: PromptLookup) -> Iterator[Limit]:
     unit = 1
     for unit, size, group in _units(cfg, loads=lookup.loaded > 0):
         says = NO_HASH_ENDS if group is None else NO_BLOCK if size == unit else NO_UNIT
-        kind = "" if group is None else cfg.groups[group].kind
-        told = says.format(unit=f"{unit:,}", size=f"{size:,}", group=group, kind=kind)
+        told = says.format(unit=f"{unit:,}", size=f"{size:,}")
         yield Limit(choice(told), _whole(lookup.shared.computed, unit), group)
     yield Limit(LAST_TOKEN, _whole(min(lookup.shared.computed, lookup.known - 1), unit))
     after = alike_after_hit(cfg)
@@ -208,11 +207,11 @@ def _why_never(cfg: EngineConfig, index: int, end: int) -> Excuse | None:
     Full attention keeps each whole block."""
     group = cfg.groups[index]
     if group.kind != "full" and cfg.retention is not None:
-        return choice(RETENTION.format(group=index))
+        return SPARSE_RETENTION
     if group.kind == "mamba":
-        return choice(STATES_KEPT.format(group=index))
+        return STATE_AT_CHUNK_END
     if group.kind == "window":
-        return choice(WINDOW_HIT.format(group=index))
+        return WINDOW_PASSED_BY
     inside = (end - cfg.hash_lookahead_tokens) % group.block_size
     return END_OF_PROMPT if inside else None
 

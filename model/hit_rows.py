@@ -2,7 +2,7 @@
 them."""
 
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -13,13 +13,11 @@ RowKind: TypeAlias = Literal["not explained", "hit", "loaded", "release", "choic
 were hit; a connector loaded them; or they were not hit for a reason that is a `release` or a
 `choice` (see `because.Excuse`)."""
 
-LABELS: tuple[str, ...] = (
-    "not, and nothing explains it",
-    "were hit",
-    "were loaded by ",
-    "not, as ",
-)
-"""How the labels of rows begin, in the order in which rows are told."""
+KINDS: tuple[str, ...] = get_args(RowKind)
+"""The kinds of rows, in the order in which they are told."""
+
+UNEXPLAINED, HIT, LOADED = "and nothing explains it", "were hit", "were loaded by "
+"""What labels of rows end or begin with."""
 
 
 class HitRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -35,14 +33,15 @@ class HitRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
     @property
     def label(self) -> str:
         """The row in words, without its number. Rows with one label are one row."""
-        unexplained, hit, loaded, other = LABELS
+        where = "not" if self.group is None else f"not in group {self.group}"
         if self.kind == NOT_EXPLAINED:
-            return unexplained if self.group is None else f"{unexplained} (group {self.group})"
+            return f"{where}, {UNEXPLAINED}"
         if self.kind == "hit":
-            return hit
+            return HIT
         if self.kind == "loaded":
-            return f"{loaded}{self.why or 'a connector'}"
-        return f"{other}{self.why}"
+            return f"{LOADED}{self.why or 'a connector'}"
+        today = " (vLLM does so today)" if self.kind == "release" else ""
+        return f"{where}, as {self.why}{today}"
 
 
 def sentence(tokens: Mapping[str, int]) -> str:
@@ -50,9 +49,10 @@ def sentence(tokens: Mapping[str, int]) -> str:
     what was hit and loaded, then the reasons, the one with most tokens first. Empty where nothing
     is shared."""
 
-    def place(item: tuple[str, int]) -> tuple[int, int, str]:
+    def place(item: tuple[str, int]) -> tuple[bool, bool, bool, int, str]:
         label, count = item
-        return next(n for n, each in enumerate(LABELS) if label.startswith(each)), -count, label
+        served = label == HIT, label.startswith(LOADED)
+        return not label.endswith(UNEXPLAINED), not served[0], not served[1], -count, label
 
     told = [f"{count:,} {label}" for label, count in sorted(tokens.items(), key=place) if count]
     shared = f"of {sum(tokens.values()):,} prompt tokens that earlier requests share, "

@@ -22,7 +22,7 @@ from kvproof.model.events import (
     ResetRunning,
     Schedule,
 )
-from kvproof.model.hit_rows import HitRow, sentence
+from kvproof.model.hit_rows import KINDS, HitRow, sentence
 from kvproof.model.records.record import Record
 from kvproof.model.state import FAILED, LOADED, LOADING
 from kvproof.model.traces.state_diff import nested
@@ -47,11 +47,13 @@ def rows_of_trace(trace: Trace) -> tuple[HitRow, ...]:
 
 
 def total(rows: Iterable[HitRow]) -> tuple[HitRow, ...]:
-    """The rows of many requests, in which rows of one kind for one reason are one row."""
+    """The rows of many requests, in which rows of one kind for one reason are one row: what nothing
+    explains first, and the reasons last."""
     tokens: Counter[HitRow] = Counter()
     for row in rows:
         tokens[replace(row, tokens=0)] += row.tokens
-    return tuple(replace(row, tokens=count) for row, count in tokens.items() if count)
+    found = (replace(row, tokens=count) for row, count in tokens.items() if count)
+    return tuple(sorted(found, key=lambda row: (KINDS.index(row.kind), -row.tokens, row.why)))
 
 
 def lines(rows: Iterable[HitRow]) -> tuple[str, ...]:

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import Complete, Schedule, Submit
+from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
 from kvproof.model.ghost import common_prefix
+from kvproof.reports.record import render
+from kvproof.reports.shared_tokens import rows_of_record
 from kvproof.watch.summary import Summary
 from tests.in_vllm import MANAGER, around
 from tests.watching import Observed
@@ -58,7 +60,7 @@ def with_questions(count: int, tokens: int) -> list[str]:
 def test_a_prompt_under_a_wide_block_is_never_full() -> None:
     hybrid = engine(Group("full", 48), Group("mamba", 48))
     shared, _ = served(hybrid, with_questions(4, 40))
-    assert shared == {"not, as no block of 48 tokens was full (group 0, full)": 120}
+    assert shared == {"not in group 0, as no block of 48 tokens was full": 120}
 
 
 def test_the_unit_that_all_groups_share_is_named() -> None:
@@ -66,8 +68,8 @@ def test_the_unit_that_all_groups_share_is_named() -> None:
     shared, _ = served(hybrid, with_questions(3, 22))
     assert shared == {
         "were hit": 32,
-        "not, as no block of 4 tokens was full (group 0, full)": 4,
-        "not, as no block of 16 tokens was full (group 1, window)": 8,
+        "not in group 0, as no block of 4 tokens was full": 4,
+        "not in group 1, as no block of 16 tokens was full": 8,
     }
 
 
@@ -76,7 +78,7 @@ def test_what_others_evict_has_their_group() -> None:
     prompts = [SYSTEM[:12], "A" * 24, SYSTEM[:12] + "B", SYSTEM[:12] + "C"]
     shared, _ = served(evicting, prompts)
     assert shared == {
-        "not, as they were evicted (by whom: group 0, full, blocks of 4 tokens)": 8,
+        "not in group 0, as they were evicted (by whom: group 0, full, blocks of 4 tokens)": 8,
         "were hit": 16,
     }
 
@@ -88,9 +90,30 @@ def test_evicted_prompts_are_known_when_their_requests_are_forgotten(
     evicting = engine(Group("full", 4), num_blocks=9)
     shared, _ = served(evicting, [SYSTEM[:12], "A" * 24, SYSTEM[:12] + "B"])
     assert shared == {
-        "not, as they were evicted (by whom: group 0, full, blocks of 4 tokens)": 8,
+        "not in group 0, as they were evicted (by whom: group 0, full, blocks of 4 tokens)": 8,
         "were hit": 4,
     }
+
+
+def test_a_record_has_the_rows_of_its_admissions() -> None:
+    shared, observed = served(engine(Group("full", 4), num_blocks=9), [SYSTEM[:12]] * 3)
+    from kvproof.watch.record import record_of
+
+    record = record_of(observed.observers["E"].notes, "request", "", salt=b"salt")
+    found: Counter[str] = Counter()
+    for row in rows_of_record(record):
+        found[row.label] += row.tokens
+    assert found == shared
+    text = " ".join(render(record).split())
+    assert "Prefix cache: of 24 prompt tokens that earlier requests share, 16 were hit; 8" in text
+
+
+def test_what_was_computed_before_a_reset_is_not_hit() -> None:
+    jobs = tuple(Job(f"r{n}", SYSTEM[:12], 1) for n in range(2))
+    observed = Observed(Cluster("reset", (engine(Group("full", 4)),), jobs, resets=True))
+    run = Submit("E", "r0"), Schedule("E"), Complete("E")
+    observed.take(*run, ResetPrefixCache("E"), Submit("E", "r1"), Schedule("E"))
+    assert observed.judges["E"].shared == {"not, as the cache was reset since": 12}
 
 
 def finds_every_other_time(right: Any, self: Any, request: Any) -> Any:
