@@ -6,7 +6,7 @@ import importlib
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
@@ -30,7 +30,8 @@ class Maker(NamedTuple):
 
     `search` makes the machine for a search. For live vLLM it has the known findings: `met` counts
     the findings that each known one explains, and `policy` counts the steps in which vLLM chose
-    otherwise than the reference, by kind. `import_s` is the wall time of the import of vLLM, in
+    otherwise than the reference, by kind. `alike` has, by check, the known finding that a finding
+    looks like whose cause was not at work. `import_s` is the wall time of the import of vLLM, in
     seconds.
     """
 
@@ -41,6 +42,7 @@ class Maker(NamedTuple):
     import_s: float | None = None
     met: Counter[str] | None = None
     policy: Counter[str] | None = None
+    alike: Mapping[str, str] = {}
 
     def timed(self, outcome: Outcome) -> Outcome:
         """Add the time of the import to the outcome, whose `seconds` do not have it."""
@@ -74,14 +76,15 @@ def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None)
     import_s = _import()
     met: Counter[str] = Counter()
     policy: Counter[str] = Counter()
+    alike: dict[str, str] = {}
 
     known = functools.cache(lambda: _known(cache))
 
     def watched(cluster: Cluster) -> Machine:
         machine = _live(cluster)  # first: it raises AdapterDrift where there is nothing to drive
-        return Watched(machine, known(), met, policy)
+        return Watched(machine, known(), met, policy, alike)
 
-    return Maker(name, _live, watched, version, import_s, met, policy)
+    return Maker(name, _live, watched, version, import_s, met, policy, alike)
 
 
 def _known(cache: Path | None) -> tuple[KnownFinding, ...]:

@@ -125,6 +125,11 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         found = "something new" if known else "one"
         lines.append(_of_others(covered["unseen_at_most"], found, setup.wide))
     lines += _silent(covered.get("judged") or {}) if outcome.finding is None else []
+    if outcome.finding is not None and (like := machine.alike.get(outcome.finding.invariant)):
+        lines.append(
+            f"New: it looks like {like} (kvproof explain {like} says what that is), but the check "
+            "is broken without the cause of that, too."
+        )
     if known:
         were = "was" if len(known) == 1 else "were"
         lines.append(

@@ -10,6 +10,8 @@ from kvproof.model.signature import Signature, signature
 from kvproof.model.step import Step
 
 Present = Callable[[Cluster, Step, About], bool]
+Without = Callable[[Cluster], Cluster]
+"""The same cluster without an ingredient of a cause."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,8 @@ class KnownFinding:
     it; where it is empty, that of the fault of the same name. `signatures` has the signatures of
     the findings that it explains. `present` says whether its cause is present at a step, for the
     engine or request that a finding is about. It explains a finding only where the signature
-    matches and the cause is present.
+    matches and the cause is present. Where a step does not show that, `without` returns the cluster
+    without an ingredient of the cause, so that it can be tried whether this was at work.
     """
 
     name: str
@@ -30,6 +33,7 @@ class KnownFinding:
     present: Present
     in_vllm: str = ""
     scenario: str = ""
+    without: Without | None = None
 
     def explains(self, cluster: Cluster, step: Step, finding: Finding) -> bool:
         """Whether this known finding explains a finding at this step."""
@@ -38,14 +42,15 @@ class KnownFinding:
 
 
 def known_finding(
-    says: str, signatures: frozenset[Signature], in_vllm: str = ""
+    says: str, signatures: frozenset[Signature], in_vllm: str = "", without: Without | None = None
 ) -> Callable[[Present], KnownFinding]:
     """Make a known finding of the function that says whether its cause is present. The name of the
     function is that of the finding, and its docstring tells how it comes about."""
 
     def made(present: Present) -> KnownFinding:
         scenario = present.__doc__ or ""
-        return KnownFinding(present.__name__, says, signatures, present, in_vllm, scenario)
+        name = present.__name__
+        return KnownFinding(name, says, signatures, present, in_vllm, scenario, without)
 
     return made
 

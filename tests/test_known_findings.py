@@ -21,6 +21,7 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.terminal import Extra, render
 from kvproof.reports.trace.functions import at_fault
+from kvproof.strategies.conformance.at_work import at_work
 from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
@@ -125,6 +126,38 @@ def test_no_known_finding_passes_for_a_mistake(name: str, monkeypatch: pytest.Mo
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
     assert outcome.finding.invariant in CHECKS
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("name", [name for name, each in KNOWN.items() if each.without])
+def test_without_its_ingredient_a_finding_is_not_shown(name: str) -> None:
+    """So its cause was at work, where no step shows it."""
+    trace, known = trace_of(name), KNOWN[name]
+    assert known.without is not None
+    assert trace.finding is not None
+    cluster, check = trace.cluster, trace.finding.invariant
+    make = type(live_machine(cluster))
+    assert at_work(known, make, cluster, trace.events, check)
+    in_vain = dataclasses.replace(known, without=lambda cluster: cluster)
+    assert not at_work(in_vain, make, cluster, trace.events, check)
+    assert not at_work(known, make, cluster, (), check), "nothing was judged"
+
+
+@pytest.mark.live
+def test_another_mistake_that_breaks_the_same_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chunks that end anywhere break the same check of the same kind of group as chunks that end at
+    the smallest block: also where all blocks are of one size."""
+    name, check = "split_at_the_smallest_block", "cached_block_holds_its_key"
+    trace = trace_of(name)
+    known = watched(trace.cluster)
+    follow(known, trace)
+    assert known.met[name]
+    TOLD["no_align_split"].patch(monkeypatch)
+    machine = watched(trace.cluster)
+    with pytest.raises(Violated) as raised:
+        follow(machine, trace)
+    assert raised.value.finding.invariant == check
+    assert machine.alike == {check: name}
 
 
 # On live vLLM and on the model

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Pair, Record
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
@@ -142,6 +143,40 @@ def test_what_base_needs_elsewhere_or_may_choose_must_be_needed_more_often(
     told = fresh and runs == 6
     assert len(found.introduced) == (told and excuse == TODAY)
     assert len(found.costs) == (told and excuse == MAY)
+
+
+@pytest.mark.parametrize("runs", [2, 6])
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("by", ["", "copied_before_filled"])
+def test_what_base_breaks_in_another_run_must_be_broken_more_often(
+    compare: Compare, by: str, fresh: bool, runs: int
+) -> None:
+    """Also where the same known finding explains both: head may break it by another cause."""
+    found, other = broken("pool_adds_up", by=by), replace(RUN, name="another run")
+
+    def shows(workload: Workload, times: int, *breaks: Break) -> Result:
+        record = replace(taken(), broken=tuple(each.signature.check for each in breaks))
+        number = PLANS if is_further(workload) else times
+        return replace(result(workload.name, *breaks), records=(record,) * number)
+
+    def base(workload: Workload) -> Result:
+        if workload.name == "around":
+            return shows(workload, 1, found)
+        elsewhere = workload.name == other.name
+        return shows(workload, 1 if elsewhere else runs, *[found] * elsewhere)
+
+    def head(workload: Workload) -> Result:
+        often = fresh or not is_further(workload)
+        return shows(workload, 1 if workload.name == other.name else runs, *[found] * often)
+
+    both = compare(base, head)
+    both.drive([other, RUN])
+    both.confirm([other.name, RUN.name])
+    assert not both.introduced
+    both.weigh_needs(lambda: True)
+    told = fresh and runs == 6
+    assert [each.found.key for each in both.introduced] == [found.key] * told
+    assert [each.key for _, each in both.still_there()] == [found.key] * (not told)
 
 
 def test_chance_is_excluded_by_a_sign_test() -> None:

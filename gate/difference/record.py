@@ -182,6 +182,12 @@ class Pair(NamedTuple):
             and {*each.need.excuses} - self.base.excuses_of(each.need.check)
         ]
 
+    @property
+    def new_on_head(self) -> list[Need]:
+        """The new needs of head, and the checks that head alone breaks: these need no excuse."""
+        broken = (each for each in self.head.broken if each not in self.base.broken)
+        return [*self.new_needs, *(Need(each, ()) for each in broken)]
+
     def worse(self, name: str) -> int:
         """By how much head counts worse than base, negative where it counts better."""
         more = self.head.counts.get(name, 0) - self.base.counts.get(name, 0)

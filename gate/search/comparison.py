@@ -242,8 +242,11 @@ class Comparison:
             self.notify(self.introduced[-1])
 
     def weigh_needs(self, go_on: Callable[[], bool]) -> None:
-        """Tell what head needs more often than base: a choice is a cost. Raises Ended."""
+        """Tell what head needs, or breaks, more often than base: a choice is a cost. Raises
+        Ended."""
         for name, found, head in self.needs.weigh(go_on):
+            if self._is_introduced(found.key):
+                continue
             one = Confirmed(name, found, frozenset(head.reached))
             if is_choice(Need.of(found.finding)):
                 self.costs.append(one)
@@ -348,11 +351,14 @@ class Comparison:
         its own, says nothing about a cluster with other features: each set of features has its own
         tries."""
         key, tries = found.key, self._tries
-        reported = any(one.found.key == key for one in self.introduced)
+        reported = self._is_introduced(key)
         known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
         in_all = sum(number for (of, _), number in tries.items() if of == key)
         over = tries[key, features_of(found)] >= TRIES or in_all >= TRIES_IN_ALL
         return reported or known or over
+
+    def _is_introduced(self, key: Key) -> bool:
+        return any(one.found.key == key for one in self.introduced)
 
     def _tried(self, candidate: Candidate) -> tuple[Result, list[Result]]:
         """The result on head of the run of a candidate, and the results on base of the same run and
@@ -430,6 +436,7 @@ class Comparison:
             for key, each in self.on_head[name].keys.items():
                 kept = shortest.get(key)
                 shared = key in both or key in self.on_both or (key.by and key in on_base)
+                shared = shared and not self._is_introduced(key)
                 if shared and (kept is None or each.length < kept[1].length):
                     shortest[key] = name, each
         return list(shortest.values())

@@ -1,9 +1,11 @@
-"""The excuses that head needs and base does not, in the runs that both took.
+"""The excuses that head needs and base does not, in the runs that both took, and the checks that
+head breaks there and base does not.
 
 What vLLM does today without a reason (`release`), and what base never did in this search, is
 introduced as soon as head shows it again. Where base does it in other runs, or a good scheduler may
 do it (`choice`), chance is excluded at the end of the search: head must need the excuse in more
-runs than base, and again in fresh runs.
+runs than base, and again in fresh runs. So must it break a check that base breaks in other runs, be
+it by a finding that is known.
 """
 
 from collections import Counter
@@ -13,7 +15,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.compare import on_head_alone
+from kvproof.gate.difference.compare import hides, on_head_alone
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result
@@ -42,7 +44,8 @@ def by_chance(more: int, less: int) -> float:
 
 def in_words(need: Need) -> str:
     """A need in one line."""
-    return f"{need.check}, excused: {'; '.join(each.says for each in need.excuses)}"
+    excused = "; ".join(each.says for each in need.excuses)
+    return f"{need.check}, excused: {excused}" if excused else need.check
 
 
 def is_choice(need: Need) -> bool:
@@ -96,8 +99,8 @@ class Needs:
         for number, pair in enumerate(runs):
             self._of_base |= {each.need for each in pair.base.needed}
             if pair.comparable:
-                self.less.update(Pair(pair.head, pair.base).new_needs)
-                for need in pair.new_needs:
+                self.less.update(Pair(pair.head, pair.base).new_on_head)
+                for need in pair.new_on_head:
                     self.more[need] += 1
                     self._where.setdefault(need, []).append((name, number))
 
@@ -105,7 +108,8 @@ class Needs:
         """What head needs without a reason, and base never did in this search: the workload, the
         break, and the result of head that shows it again. Raises Ended."""
         for need in [*self._where]:
-            if not (is_choice(need) or need in self._told or self._base_does(need)):
+            weighed = not need.excuses or is_choice(need)
+            if not (weighed or need in self._told or self._base_does(need)):
                 yield from self._again(need)
 
     def weigh(self, go_on: Callable[[], bool]) -> Iterator[tuple[str, Break, Result]]:
@@ -116,7 +120,7 @@ class Needs:
             for need in self._where
             if need not in self._told and by_chance(self.more[need], self.less[need]) <= LIKELY
         ]
-        likely.sort(key=lambda need: (is_choice(need), self.less[need] - self.more[need]))
+        likely.sort(key=lambda n: (len(n.excuses) > 0, is_choice(n), self.less[n] - self.more[n]))
         self.unweighed = likely
         while self.unweighed and len(likely) - len(self.unweighed) < WEIGHED_MAX and go_on():
             need, *self.unweighed = self.unweighed
@@ -141,8 +145,9 @@ class Needs:
                 continue
             self._tried[need] += 1
             base, head = both.shown(run)
-            shown = (each for each in head.excused if Need.of(each.finding) == need)
-            found = next((each for each in shown if on_head_alone(each.key, base, head)), None)
+            shown = (e for e in (*head.breaks, *head.excused) if Need.of(e.finding) == need)
+            alone = (each for each in shown if on_head_alone(each.key, base, head))
+            found = next((e for e in alone if need.excuses or not hides(e, base, head)), None)
             if found is not None:
                 self._told.add(need)
                 yield name, found, head
@@ -152,8 +157,8 @@ class Needs:
         """Whether head alone has a need in significantly more fresh runs than base alone."""
         both = self._comparison.pairs_of([*self._fresh(found)]).values()
         taken = [pair for of_one in both for pair in of_one if pair.comparable]
-        more = sum(need in pair.new_needs for pair in taken)
-        less = sum(need in Pair(pair.head, pair.base).new_needs for pair in taken)
+        more = sum(need in pair.new_on_head for pair in taken)
+        less = sum(need in Pair(pair.head, pair.base).new_on_head for pair in taken)
         return by_chance(more, less) <= CERTAIN
 
     def _fresh(self, found: Break) -> Iterator[Workload]:

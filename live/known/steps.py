@@ -4,7 +4,7 @@ from kvproof.live.known.facts import HANGS, after, failed_load, holders, on_deco
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.known_finding import known_finding
-from kvproof.model.state import MISQUEUED, WAITING, Request
+from kvproof.model.state import MISQUEUED, PREEMPTED, WAITING, Request
 from kvproof.model.step import Step
 
 
@@ -42,13 +42,17 @@ def late_end_loses_session(cluster: Cluster, step: Step, about: About) -> bool:
     """The last token of a session's answer arrives after the preemption of the session, and vLLM
     removes the session from all queues.
 
-    Cause: With overlapping steps, a session is in no queue, or in several.
+    Cause: With overlapping steps, a session is in no queue, or in several. Before this event it was
+    preempted, or was lost already.
     """
     if not cluster.sessions or not any(e.overlaps for e in cluster.engines):
         return False
     known = request(step, about)
     lost = [r for e in step.after.engines for r in e.requests if r.status == MISQUEUED]
-    return bool(lost) and (known is None or known in lost)
+    late = {
+        r.id for e in step.before.engines for r in e.requests if r.status in (PREEMPTED, MISQUEUED)
+    }
+    return any(each.id in late and known in (None, each) for each in lost)
 
 
 @known_finding(

@@ -22,8 +22,10 @@ from kvproof.model.events import Event
 from kvproof.model.finding import Finding
 from kvproof.model.known_finding import KnownFinding, explaining
 from kvproof.model.machine import Machine
+from kvproof.model.signature import Signature, signature
 from kvproof.model.state import NULL, Engine, State
 from kvproof.model.step import Step
+from kvproof.strategies.conformance.at_work import at_work
 from kvproof.strategies.conformance.policy import differs
 
 
@@ -31,7 +33,8 @@ class Watched:
     """A machine together with its known findings; it is a `Machine` too.
 
     `met` counts, by known finding, the findings that it explains. `policy` counts, by kind of
-    difference, the steps in which the machine chose differently from the reference.
+    difference, the steps in which the machine chose differently from the reference. `alike` has, by
+    check, the known finding that a finding looks like whose cause was not at work.
     """
 
     def __init__(
@@ -40,14 +43,18 @@ class Watched:
         known: Iterable[KnownFinding] = (),
         met: Counter[str] | None = None,
         policy: Counter[str] | None = None,
+        alike: dict[str, str] | None = None,
     ) -> None:
         self.machine = machine
         self.name = machine.name
         self.known = tuple(known)
         self.met: Counter[str] = Counter() if met is None else met
         self.policy = policy
+        self.alike: dict[str, str] = {} if alike is None else alike
+        self._tried: dict[tuple[str, Signature], bool] = {}
         self.standing: set[tuple[str, About]] = set()
         self.last: Step | None = None
+        self.taken: list[Event] = []
 
     @property
     def cluster(self) -> Cluster:
@@ -78,6 +85,7 @@ class Watched:
     def take(self, event: Event) -> Step:
         """Take one event."""
         step = self.machine.take(event)
+        self.taken.append(step.event)
         if self.policy is not None:
             self.policy.update(differs(self.cluster, step))
         return step
@@ -113,8 +121,21 @@ class Watched:
         return bool(by)
 
     def explained_by(self, step: Step, finding: Finding) -> str:
-        """The name of the first known finding that explains a finding; empty if none does."""
-        return next((d.name for d in explaining(self.known, self.cluster, step, finding)), "")
+        """The name of the first known finding that explains a finding, and whose cause was at work;
+        empty if none does."""
+        for known in explaining(self.known, self.cluster, step, finding):
+            if self._at_work(known, signature(self.cluster, step.event, finding)):
+                return known.name
+            self.alike[finding.invariant] = known.name
+        return ""
+
+    def _at_work(self, known: KnownFinding, found: Signature) -> bool:
+        """Whether the cause of a known finding was at work, which is tried once for a run."""
+        tried, make = self._tried, type(self.machine)
+        if (known.name, found) not in tried:
+            holds = at_work(known, make, self.cluster, self.taken, found.check)
+            tried[known.name, found] = holds
+        return tried[known.name, found]
 
 
 def believed(cluster: Cluster, step: Step) -> State:
