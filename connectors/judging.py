@@ -14,12 +14,14 @@ from kvproof.model.finding import Finding
 CONTRACT: dict[str, Check] = {check.id: check for check in checks_of(*get_args(Fact))}
 """The checks by id, the gravest first."""
 
+ASKED: dict[type, tuple[Check, ...]] = {kind: checks_of(kind) for kind in get_args(Fact)}
+"""The checks of each kind of facts, the gravest first."""
+
 
 def broken(facts: Sequence[Fact], past: Past, tally: Tally | None = None) -> Iterator[Finding]:
     """The findings of these facts, in order. Each fact is added to the past."""
-    asked = {kind: checks_of(kind) for kind in {*map(type, facts)}}
     for fact in facts:
-        yield from broken_by(asked[type(fact)], fact, tally, past=past)
+        yield from broken_by(ASKED[type(fact)], fact, tally, past=past)
         past.add(fact)
 
 
