@@ -37,6 +37,9 @@ class EncoderCache:
 
     def __init__(self, room: int, vllm_config: Any) -> None:
         self.room = room
+        # Older releases always may.
+        scheduling = vllm_config.scheduler_config
+        self.may_cut = not getattr(scheduling, "disable_chunked_mm_input", False)
         self.done: list[ItemDropped | ItemEncoded] = []
         self.encoded: set[str] = set()
         self.manager: Any = None
@@ -108,7 +111,8 @@ class EncoderCache:
             name = feature.identifier
             held, users = self.held.get(name), self.manager.cached.get(name, ())
             right = held is not None and torch.equal(held, made_of(feature))
-            known = held is not None, right, request in users
+            cut = end < first + feature.mm_position.length
+            known = held is not None, right, request in users, cut, self.may_cut
             yield ItemRead(request, name, max(first, start), *known)
 
     def ended(self, request: Any) -> ItemsEncoded:

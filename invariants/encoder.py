@@ -72,6 +72,32 @@ def encoder_output_is_its_own(fact: ItemRead) -> Iterator[Judged]:
 
 
 @check(
+    "a step computes an image as a whole",
+    origin="SchedulerConfig.disable_chunked_mm_input",
+    severity=Severity.WRONG_TOKENS,
+)
+def images_are_not_cut(fact: ItemRead) -> Iterator[Judged]:
+    """In some models the tokens of an image attend to each other in both directions. A step that
+    ends inside the image computes its first tokens without the last ones. Such a model is run with
+    `disable_chunked_mm_input`; other engines may cut, and one that does so more often than before
+    is told beside its base."""
+    if not fact.cut:
+        yield holds()
+        return
+    yield because(
+        reason(
+            "reads_image",
+            "a step of {request} computes token {token}, of image {item}",
+            token=fact.token,
+            item=fact.item,
+        ),
+        reason("ends_inside", "the step ends inside the image"),
+        excuses=(choice("the engine is set so that it may cut images"),) * fact.may_cut,
+        request=fact.request,
+    )
+
+
+@check(
     "a request ends at an engine that only encodes when all its images are encoded",
     origin="ECTransferConfig.ec_role, make_empty_encoder_model_runner_output; vllm#50275",
     severity=Severity.HANG,

@@ -480,7 +480,8 @@ class ItemEncoded(NamedTuple):
 class ItemRead(NamedTuple):
     """A step computes a token of an image. `there` says whether the worker has an output of the
     encoder for the image, and `right` whether it is what the encoder made of this image. `kept`
-    says whether the encoder cache still counts the image as needed by the request."""
+    says whether the encoder cache still counts the image as needed by the request. With `cut`, the
+    step ends inside the image, and `may_cut` says whether the engine is set so that it may."""
 
     request: str
     item: str
@@ -488,6 +489,8 @@ class ItemRead(NamedTuple):
     there: bool
     right: bool
     kept: bool
+    cut: bool = False
+    may_cut: bool = True
 
 
 class ItemDropped(NamedTuple):

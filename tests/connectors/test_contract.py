@@ -177,6 +177,7 @@ ASKED = ResetAnswered(False, connector=True, idle=True, requests=0, taken=0)
         (Promised("r0", 0, 8, True), set()),
         (Stored(3, again=1), {"keys_are_stored_once"}),
         (Stored(3, again=0), set()),
+        (ItemRead("r0", "α3", 4, True, True, True, cut=True), {"images_are_not_cut"}),
         (ItemEncoded("r0", "α3", again=True, held=False), {"image_is_encoded_once"}),
         (ItemEncoded("r0", "α3", again=False, held=False), set()),
     ],
@@ -250,6 +251,7 @@ OF_VLLM = (
         (READ._replace(there=False, right=False), READ._replace(kept=False)),
         READ,
     ),
+    OfVllm("images_are_not_cut", (READ._replace(cut=True, may_cut=False),), READ),
     OfVllm("encoder_output_is_its_own", (READ._replace(right=False),), READ),
     OfVllm(
         "encoder_room_adds_up",

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.connectors.drawn import BUFFERED, HYBRID
+from kvproof.connectors.encoder import EncoderCache
 from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.plan import (
     STORE_ANSWERS,
@@ -436,3 +437,21 @@ def test_an_episode_names_it(mistake: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_an_instance_that_encodes_is_judged() -> None:
     assert encoded().judged["requests that were encoded"] == 1
+
+
+@pytest.mark.parametrize(("kept", "breaks"), [(True, set()), (False, {"images_are_not_cut"})])
+def test_an_image_that_may_not_be_cut_is_computed_as_a_whole(
+    kept: bool, breaks: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = EncoderCache.__init__
+
+    def begun(cache: EncoderCache, room: int, vllm_config: Any) -> None:
+        scheduling = vllm_config.scheduler_config
+        scheduling.disable_chunked_mm_input = True
+        begin(cache, room, vllm_config)
+        scheduling.disable_chunked_mm_input = kept
+
+    monkeypatch.setattr(EncoderCache, "__init__", begun)
+    image = SubmitRequest(0, 12, 2, images=(Image(0, 5, 6),))
+    engine = engine_of(chunk_tokens=8)
+    assert rules(played("images", image, engine=engine, encoder_tokens=8)) == breaks
