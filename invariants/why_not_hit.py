@@ -46,14 +46,15 @@ class Lost(NamedTuple):
 
 class Earlier:
     """An earlier request of an engine: its `tokens`, how many of them were computed, and how many
-    of these before its last output. `reset` says that the cache was reset since."""
+    of these before its last output. `reset` says that the cache was reset since, and `ended` that
+    it computes no more."""
 
-    __slots__ = ("computed", "reset", "settled", "tokens")
+    __slots__ = ("computed", "ended", "reset", "settled", "tokens")
 
     def __init__(self, tokens: Any) -> None:
         self.tokens = tokens
         self.computed = self.settled = 0
-        self.reset = False
+        self.reset = self.ended = False
 
     def compute(self, cfg: EngineConfig, computed: int, prompt: int) -> None:
         """Note that so many tokens are computed, of a prompt of so many."""
@@ -63,9 +64,9 @@ class Earlier:
 
 
 class Shared(NamedTuple):
-    """How many tokens a request shares with earlier requests, with those since the last reset of
-    the cache, with what was computed of these, and with what was computed of these before their
-    last output."""
+    """How many tokens a request shares with what earlier requests have computed or will compute,
+    with those since the last reset of the cache, with what was computed of these, and with what was
+    computed of these before their last output."""
 
     tokens: int = 0
     since_reset: int = 0
@@ -74,8 +75,9 @@ class Shared(NamedTuple):
 
     def more(self, earlier: Earlier, in_common: int) -> "Shared":
         """What is shared, with one more request that has so many tokens in common."""
-        since = 0 if earlier.reset else in_common
-        numbers = in_common, since, min(since, earlier.computed), min(since, earlier.settled)
+        common = min(in_common, earlier.computed) if earlier.ended else in_common
+        since = 0 if earlier.reset else common
+        numbers = common, since, min(since, earlier.computed), min(since, earlier.settled)
         return Shared(*map(max, self, numbers))
 
     def at_least(self, tokens: int) -> "Shared":

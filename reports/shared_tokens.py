@@ -94,8 +94,11 @@ class _Engine:
             self.lost.clear()
             for earlier in self.earlier.values():
                 earlier.reset = True
-        for name, request in after.get("requests", {}).items():
+        left = after.get("requests", {})
+        for name, request in left.items():
             self._computed(name, request)
+        for name in self.earlier.keys() - left.keys():
+            self.earlier[name].ended = True
 
     def _computed(self, name: str, request: Any) -> None:
         """Note how much of a request is computed. Tokens of a load are not before its end."""

@@ -1,18 +1,23 @@
 """The sanitizer says why a prefix cache does not hit: on an engine with a wide unit, on one that
 evicts, and on one that loses hits by a planted mistake."""
 
+import random
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import Complete, ResetPrefixCache, Schedule, Submit
+from kvproof.model.events import Complete, Event, ResetPrefixCache, Schedule, Submit
 from kvproof.model.ghost import common_prefix
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.step import Step
 from kvproof.reports.record import render
 from kvproof.reports.shared_tokens import rows_of_record
 from kvproof.watch.summary import Summary
 from tests.in_vllm import MANAGER, around
+from tests.recorded import Recorded, with_jobs
+from tests.sharing import shared_and_hit
 from tests.watching import Observed
 
 pytestmark = pytest.mark.live
@@ -114,6 +119,36 @@ def test_what_was_computed_before_a_reset_is_not_hit() -> None:
     run = Submit("E", "r0"), Schedule("E"), Complete("E")
     observed.take(*run, ResetPrefixCache("E"), Submit("E", "r1"), Schedule("E"))
     assert observed.judges["E"].shared == {"not, as the cache was reset since": 12}
+
+
+class Stepped(Recorded):
+    """A recorded run of real vLLM that keeps its steps."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.steps: list[Step] = []
+
+    def take(self, *events: Event) -> Step:
+        """Take events, and keep the steps."""
+        for event in events:
+            self.steps.append(super().take(event))
+        return self.steps[-1]
+
+
+@pytest.mark.parametrize("name", ["full-evicting", "hybrid-evicting", "window", "async", "store"])
+def test_each_shared_token_of_a_random_run_is_in_one_row(name: str) -> None:
+    in_all = 0
+    for seed in range(4):
+        rng = random.Random(seed)
+        run = Stepped(with_jobs(CLUSTERS[name], rng))
+        run.at_random(rng, 60)
+        judge = run.judges["E"]
+        shared, hit = shared_and_hit(run.steps)
+        assert not judge.why_off
+        assert (judge.shared.total(), judge.shared["were hit"]) == (shared, hit)
+        assert not unexplained(judge.shared)
+        in_all += shared
+    assert in_all
 
 
 def finds_every_other_time(right: Any, self: Any, request: Any) -> Any:

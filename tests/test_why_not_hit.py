@@ -3,7 +3,6 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,6 @@ from msgspec.structs import force_setattr, replace
 from kvproof.cli.main import main
 from kvproof.invariants.why_not_hit import Earlier, Lost, PromptLookup, Shared, evicted_by, rows
 from kvproof.model.config import Cluster, EngineConfig, Group
-from kvproof.model.events import Admit, Schedule
-from kvproof.model.ghost import common_prefix
 from kvproof.model.hit_rows import NOT_EXPLAINED, HitRow, sentence
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -24,6 +21,7 @@ from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.shared_tokens import lines, rows_of_trace, total
 from tests.recorded import with_jobs
+from tests.sharing import shared_and_hit
 
 PRESETS = ("full", "full-evicting", "hybrid-evicting", "sparse-window", "window", "drafts", "store")
 STEPS = 60
@@ -43,27 +41,6 @@ def run(cluster: Cluster, seed: int) -> list[Step]:
 def trace(cluster: Cluster, steps: list[Step]) -> Trace:
     changes = tuple(diff(flat(step.before), flat(step.after)) for step in steps)
     return Trace(cluster, tuple(step.event for step in steps), changes)
-
-
-def shared_and_hit(steps: Iterable[Step]) -> tuple[int, int]:
-    """The tokens that each first admission shares with earlier ones, and those that it hits."""
-    earlier: dict[tuple[str, str], str] = {}
-    shared = hit = 0
-    for step in steps:
-        event = step.event
-        for chosen in (event.chose or ()) if isinstance(event, Schedule) else ():
-            assert isinstance(event, Schedule)
-            if isinstance(chosen, Admit) and (event.engine, chosen.request) not in earlier:
-                tokens = step.before.engine(event.engine).request(chosen.request).tokens
-                own = [each for (engine, _), each in earlier.items() if engine == event.engine]
-                shared += max((common_prefix(each, tokens) for each in own), default=0)
-                hit += chosen.local_hit
-                earlier[event.engine, chosen.request] = tokens
-        for engine in step.after.engines:
-            for request in engine.requests:
-                if (engine.name, request.id) in earlier:
-                    earlier[engine.name, request.id] = request.tokens
-    return shared, hit
 
 
 @pytest.mark.parametrize("name", PRESETS)

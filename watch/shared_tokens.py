@@ -57,6 +57,8 @@ class SharedTokens:
                 self._computed(each.request, self.notes.requests[each.request])
         for name, watched in self.notes.gone.items():
             self._computed(name, watched)
+            if name in self.earlier and watched.counted:
+                self.earlier[name].ended = True
 
     def reset(self) -> None:
         """Note that the cache was reset."""
