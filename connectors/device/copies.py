@@ -116,14 +116,17 @@ class IllegalAccess(RuntimeError):
 
 
 class AllocatedBytes:
-    """The allocated memory of an episode: the bytes of tensors by their first address. No call
-    reports that memory is freed, so overlapping tensors count as one piece; rather too many bytes
-    than too few count as allocated. `complete` is set once a copy lay wholly inside: from then on,
-    all memory that this vLLM copies is known to be allocated by watched functions."""
+    """The allocated memory of an episode: the bytes of tensors by their first address. Memory of
+    torch stays until the episode ends: an engine that ends may free it before its last copies are
+    made, and these would spoil the process. No call reports that memory is freed, so overlapping
+    tensors count as one piece; rather too many bytes than too few count as allocated. `complete` is
+    set once a copy lay wholly inside: from then on, all memory that this vLLM copies is known to be
+    allocated by watched functions."""
 
     def __init__(self) -> None:
         self._begins: list[int] = []
         self._ends: dict[int, int] = {}
+        self._kept: list[torch.UntypedStorage] = []
         self.complete = False
 
     @classmethod
@@ -138,6 +141,8 @@ class AllocatedBytes:
         begin, end = storage.data_ptr(), storage.data_ptr() + storage.nbytes()
         if not begin or begin == end:  # it has none
             return
+        if storage.resizable():  # it is torch's own
+            self._kept.append(storage)
         first = bisect.bisect_left(self._begins, begin)
         if first and self._ends[self._begins[first - 1]] > begin:
             first -= 1

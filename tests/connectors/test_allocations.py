@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("vllm")
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.copies import IllegalAccess, swap_blocks_batch
@@ -45,3 +46,12 @@ def test_a_copy_of_memory_that_was_given_back_is_an_illegal_access() -> None:
         pages_of_host.close()
         with pytest.raises(IllegalAccess, match="given back"):
             copied((address, room.data_ptr(), 4))
+
+
+def test_a_copy_after_an_engine_has_freed_its_memory_spoils_nothing() -> None:
+    with device(Clock(Copies())):
+        held, room = torch.ones(4, dtype=torch.uint8), torch.zeros(4, dtype=torch.uint8)
+        target, freed = room.data_ptr(), StorageWeakRef(room.untyped_storage())
+        del room
+        copied((held.data_ptr(), target, 4))
+        assert not freed.expired()
