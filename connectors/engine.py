@@ -17,11 +17,13 @@ from kvproof.connectors.listeners import NamedPrefixes, Opened, Prompts, listen
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.worker import ConnectorWorker
-from kvproof.live import blame, build, step_output
+from kvproof.live import adapt, blame, build, step_output
 from kvproof.live.arguments import Reads
 from kvproof.live.death import death_of, place
 from kvproof.live.encoder_settings import only_encodes
 from kvproof.live.endless import watched
+from kvproof.live.observer import shown
+from kvproof.live.observer.view import Names
 from kvproof.model import state
 from kvproof.model.arithmetic import counts
 from kvproof.model.facts.connectors import (
@@ -81,7 +83,8 @@ class LastReset(NamedTuple):
 class DrivenEngine:
     """One engine under test. `facts` has the facts since `take_facts` was last called. The engine
     serves `another` model than that of the plan, or one with another type of values. An engine of
-    several (`paired`) continues to step while it keeps blocks for another engine."""
+    several (`paired`) continues to step while it keeps blocks for another engine. `counts` has what
+    a pair of base and head compares (`gate.difference.record.COUNTED`)."""
 
     def __init__(
         self,
@@ -108,6 +111,9 @@ class DrivenEngine:
         self.named = NamedPrefixes(plan.engine.hash_block_size)
         self.announced: dict[tuple[Any, ...], int] = {}
         self.looked_up: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.answers: list[object] = []
+        self.names = Names(plan.engine)
         self.invalid: defaultdict[str, set[int]] = defaultdict(set)
         self.failing: set[str] = set()
         self.queue: deque[tuple[Any, Any, int]] = deque()
@@ -156,10 +162,11 @@ class DrivenEngine:
         other."""
         connector = self.scheduler.connector
         self._listen(connector)
-        self.tiers = listen(connector, self.facts)
+        self.tiers = listen(connector, self.facts, self.counts)
         parts = self.plan, self.scheduler, self.owners, self.facts, self.clock
         self.workers = [ConnectorWorker(*parts, rank) for rank in range(self.plan.ranks)]
         self.worker = self.workers[0]
+        self.pools = shown.pools(self.scheduler)
         self.reports = self._aggregator() if self.plan.ranks > 1 else None
         introduce([worker.connector for worker in self.workers], connector)
         self.opened.note()
@@ -353,6 +360,8 @@ class DrivenEngine:
         self.facts.extend(self.worker.encoder.owed())
         self.facts.extend(tier.idle() for tier in self.tiers)
         self.facts.append(Owed(self._taken(), tuple(self.scheduler.requests), steps))
+        free = sum(pool.get_num_free_blocks() for pool in self.pools)
+        self.counts["free blocks at the end"] = free
         self._note_ended()
 
     def _taken(self) -> int:
@@ -365,6 +374,22 @@ class DrivenEngine:
         facts = self.facts[:]
         self.facts.clear()
         return facts
+
+    def shown(self) -> list[object]:
+        """What vLLM answered since the last call and, while the engine lives, its state."""
+        answers, self.answers = self.answers, []
+        if self.dead:
+            return answers
+        for name, request in self.scheduler.requests.items():
+            tokens = self.owners.prompts[name][: request.num_prompt_tokens]
+            self.names.learn(request, tokens + SAMPLED * len(request.output_token_ids))
+        return [*answers, *shown.state(self.scheduler, self.pools, self._prefix)]
+
+    def _prefix(self, key: Any) -> object:
+        """The group and the prefix of a key of the prefix cache; of a key with a salt, which has no
+        name, the group alone."""
+        group, prefix = self.names.key(key)
+        return group, "" if prefix.startswith("unknown ") else prefix
 
     def end(self) -> None:
         """Shut the engine down: both sides of the connector, and the scheduler."""
@@ -407,6 +432,7 @@ class DrivenEngine:
             self._update()
         ran = {request.request_id for request in self.scheduler.running}
         output = self.scheduler.schedule()
+        self.answers.append(shown.plain(output))
         self._note_begun(output, ran)
         self._note_short()
         self.queue.append((output, self._execute(output), self.clock.order.computed))
@@ -420,8 +446,13 @@ class DrivenEngine:
         self.clock.order.finish(computed)
         encoder = self.worker.encoder
         known = dict(self.scheduler.requests) if encoder.alone else {}
-        for outputs in self.scheduler.update_from_output(output, result).values():
+        answered = self.scheduler.update_from_output(output, result)
+        self.answers.append(shown.plain(answered))
+        for outputs in answered.values():
             for each in outputs.outputs:
+                self.counts["last steps of requests"] += self.steps * (
+                    each.finish_reason is not None
+                )
                 if each.kv_transfer_params:
                     self.returned[each.request_id] = each.kv_transfer_params
                 self.facts.extend(self.prompts.reported(each))
@@ -452,6 +483,8 @@ class DrivenEngine:
         self.facts.extend(StoreClient.take_stored())
         moved = getattr(result, "kv_connector_output", None)
         if moved is not None:
+            for name in ("finished_sending", "finished_recving"):
+                setattr(moved, name, adapt.InOrder(getattr(moved, name) or ()) or None)
             self._note_reports(moved)
         invalid = set(moved.invalid_block_ids) if moved is not None else set()
         spared = self.owners.holding(invalid)
@@ -680,6 +713,8 @@ class DrivenEngine:
 
         def events(*args: Any, **kwargs: Any) -> list[Any]:
             answer = list(taken(*args, **kwargs) or ())
+            self.answers.append(sorted(map(shown.plain, answer), key=repr))
+            self.counts["events"] += len(answer)
             for event in answer:
                 self._note_event(event)
             return answer

@@ -2,7 +2,7 @@
 that it reports of prompts, the hashes in its KV events, and what its connector has open outside."""
 
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -64,9 +64,9 @@ class NotifiedTier:
         return TierNotified(name, self.kind, name in self.starts, bool(self.starts))
 
 
-def listen(connector: Any, facts: list[Fact]) -> list[NotifiedTier]:
-    """Record the calls to the tiers of a connector. Returns the notices that each tier receives
-    from now on."""
+def listen(connector: Any, facts: list[Fact], counts: Counter[str]) -> list[NotifiedTier]:
+    """Record the calls to the tiers of a connector, and count what is loaded from them. Returns the
+    notices that each tier receives from now on."""
     places = {found(place): calls for place, calls in KINDS.items()}
     kinds = {getattr(*place): calls for place, calls in places.items() if place is not None}
     noted = []
@@ -76,11 +76,13 @@ def listen(connector: Any, facts: list[Fact]) -> list[NotifiedTier]:
             # cannot be judged: older releases report no end
             if isinstance(tier, kind) and hasattr(tier, ENDED):
                 for call in (*calls, ENDED, "on_new_request"):
-                    setattr(tier, call, _noted(tier, call, noted[-1], facts))
+                    setattr(tier, call, _noted(tier, call, noted[-1], facts, counts))
     return noted
 
 
-def _noted(tier: Any, call: str, known: NotifiedTier, facts: list[Fact]) -> Callable[..., Any]:
+def _noted(
+    tier: Any, call: str, known: NotifiedTier, facts: list[Fact], counts: Counter[str]
+) -> Callable[..., Any]:
     original = getattr(tier, call)
 
     def noted(*arguments: Any, **more: Any) -> Any:
@@ -89,6 +91,9 @@ def _noted(tier: Any, call: str, known: NotifiedTier, facts: list[Fact]) -> Call
         name = next(each.req_id for each in parts if hasattr(each, "req_id"))
         if (fact := known.take(call, name)) is not None:
             facts.append(fact)
+        if call == "submit_load":
+            loaded = (getattr(each, "keys", ()) for each in (*arguments, *more.values()))
+            counts["blocks loaded from lower tiers"] += sum(map(len, loaded))
         return original(*arguments, **more)
 
     return noted

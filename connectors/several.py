@@ -80,6 +80,15 @@ class SeveralEngines:
         """The facts of all engines since the last call."""
         return [fact for engine in self._all for fact in engine.take_facts()]
 
+    def shown(self) -> list[object]:
+        """The same as `DrivenEngine.shown`, of all engines."""
+        return [each for engine in self._all for each in engine.shown()]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The counts of all engines."""
+        return sum((engine.counts for engine in self._all), Counter())
+
     def end(self) -> None:
         """Shut the engines down."""
         self._each(DrivenEngine.end)

@@ -114,6 +114,14 @@ def keeps_every_state() -> bool:
     return "all" in get_args(get_type_hints(CacheConfig).get("mamba_cache_mode"))
 
 
+class InOrder(set[Any]):
+    """Names that are read in order. In which order those of a set are read depends on the seed of
+    hashes, and so would the order in which blocks become free."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(sorted(super().__iter__()))
+
+
 def finished(reports: Mapping[str, set[Any]]) -> Any:
     """The report of the worker's connector. Raises AdapterDrift for a kind of report that a release
     does not have."""
@@ -123,7 +131,7 @@ def finished(reports: Mapping[str, set[Any]]) -> Any:
         if name not in inspect.signature(KVConnectorOutput).parameters:
             why = f"A worker of this vLLM has no way to report {name}"
             raise AdapterDrift(why, f"KVConnectorOutput({name})")
-    return KVConnectorOutput(**reports)
+    return KVConnectorOutput(**{name: InOrder(names) for name, names in reports.items()})
 
 
 def reports_failed_reads() -> bool:

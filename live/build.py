@@ -540,7 +540,7 @@ def scheduler(
             vllm_config=vllm_config,
             kv_cache_config=caches,
             structured_output_manager=StructuredOutputManager(vllm_config),
-            log_stats=layers > 0,
+            log_stats=True,
             **adapt.scheduler_block_sizes(Scheduler, largest, cfg.hash_block_size),
         )
     manager = follow("KVCacheManager", follow("Scheduler", built).kv_cache_manager)

@@ -77,6 +77,11 @@ class LiveMachine:
             ResetRunning: self._reset_running,
         }
 
+    def shown(self) -> Sequence[object]:
+        """What each engine answered to the calls of the last event, and what it says of itself."""
+        with blame.reading():
+            return [each for node in self.nodes.values() for each in node.shown()]
+
     def close(self) -> None:
         """Shut down the schedulers."""
         with blame.reading():
@@ -102,6 +107,8 @@ class LiveMachine:
             raise NotAllowed(f"{stimulus(event)} is not possible in this state")
         before = self.state
         effects = Effects()
+        for node in self.nodes.values():
+            node.answers.clear()
         try:
             with endless.watched():
                 effects = self.take_by_event[type(event)](event) or effects

@@ -49,6 +49,10 @@ class Machine(Protocol):
     def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
         """Hear of the breaks after a step that have an excuse. They never end the run."""
 
+    def shown(self) -> Sequence[object]:
+        """What the engines answered to the calls of the last event and say of themselves, beside
+        the state, as plain data; nothing where the machine has no such calls."""
+
     def close(self) -> None:
         """Free what the machine holds; the run is over."""
 
@@ -87,6 +91,10 @@ class ModelMachine:
 
     def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
         """Do nothing: one machine alone says nothing of what is excused."""
+
+    def shown(self) -> Sequence[object]:
+        """Nothing: the model's state is all that it has."""
+        return ()
 
     def close(self) -> None:
         """Do nothing: the model holds nothing."""

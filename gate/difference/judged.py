@@ -192,7 +192,7 @@ class JudgedMachine(Watched):
         self.events.append(step.event)
         into = self.judgement
         into.steps += 1
-        self.recorder.step(step)
+        self.recorder.step(step, self.shown())
         if self.note is not None:
             self.note(abstract_steps(self.cluster, step))
         return step

@@ -7,14 +7,15 @@ seen after each event, what was counted, and the excuses that breaks of checks n
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
-from zlib import crc32
 
 from msgspec import Struct
 
+from kvproof.live.marks import mark
 from kvproof.model.because import Excuse
 from kvproof.model.config import Cluster
 from kvproof.model.events import Compute, Event, Schedule
 from kvproof.model.finding import Finding
+from kvproof.model.phases import Phase
 from kvproof.model.state import Engine
 from kvproof.model.step import Step
 
@@ -68,12 +69,21 @@ class Taken(Struct, frozen=True, forbid_unknown_fields=True):
 COUNTED = {
     "tokens hit": "less",
     "tokens offered by a connector": "less",
+    "blocks loaded from lower tiers": "less",
     "tokens computed": "more",
+    "encoder items computed": "more",
     "steps": "more",
+    "last steps of requests": "more",
     "free blocks at the end": "less",
+    "transfers pending at the end": "more",
+    "events": "more",
+    "blocks of a started engine": "less",
+    "blocks held by a lone request": "more",
 }
-"""What is counted in each run, with what is worse. The list is fixed: each further line makes
-chance more likely."""
+"""What is counted in each run, with what is worse. The last steps are summed over the requests that
+ended: the number of the step in which each did. Free blocks are those of every pool, also a
+connector's, when the engines are idle. The list is fixed: each further line makes chance more
+likely (`costs.WORSE_MIN`)."""
 
 
 class Recorder:
@@ -84,22 +94,35 @@ class Recorder:
         self._counts: Counter[str] = Counter()
         self._needs: Counter[Need] = Counter()
         self._broken: dict[str, None] = {}
+        self._steps = 0
 
-    def step(self, step: Step) -> None:
-        """Note a step of a cluster."""
-        self.seen(_seen(step))
+    def step(self, step: Step, shown: Iterable[object] = ()) -> None:
+        """Note a step of a cluster, and what its engines answered and say of themselves."""
+        self.seen((*_seen(step), *shown))
         for name, number in _counts(step):
             self.count(name, number)
-        self._counts["free blocks at the end"] = sum(len(e.free) for e in step.after.engines)
+        self._steps += isinstance(step.event, Schedule)
+        ended = {*step.after.ended} - {*step.before.ended}
+        self.count("last steps of requests", len(ended) * self._steps)
+        self.at_end("free blocks at the end", sum(len(e.free) for e in step.after.engines))
+        moving = [each for each in step.after.transfers if each.phase != Phase.CLOSED]
+        self.at_end("transfers pending at the end", len(moving))
 
     def seen(self, things: Iterable[object]) -> None:
         """Note what can be seen after an event."""
-        text = "\n".join(map(repr, things))
-        self._marks.append(crc32(text.encode("utf-8", "backslashreplace")))
+        self._marks.append(mark(things))
+
+    def marked(self, marks: Iterable[int]) -> None:
+        """Note the marks of events of which no more than these is known."""
+        self._marks += marks
 
     def count(self, name: str, number: int) -> None:
         """Add to one of the sums of `COUNTED`."""
         self._counts[name] += number
+
+    def at_end(self, name: str, number: int) -> None:
+        """Set what the run has of a quantity that is counted at its end."""
+        self._counts[name] = number
 
     def excused(self, finding: Finding) -> None:
         """Note a break that has excuses."""
@@ -122,14 +145,15 @@ def _counts(step: Step) -> Iterator[tuple[str, int]]:
     yield "tokens offered by a connector", sum(each.external for each in admissions)
     scheduled = isinstance(step.event, Schedule)
     yield "steps", int(scheduled)
+    yield "events", len(step.effects.reports)
     choices: Iterable[object] = (step.event.chose or ()) if scheduled else ()  # type: ignore[union-attr]
     yield "tokens computed", sum(each.tokens for each in choices if isinstance(each, Compute))
 
 
 def _seen(step: Step) -> Iterator[object]:
-    """What another part of vLLM or a user can see after a step: the choices, the answers, queues,
-    tables, references, the order of the free queue, what is cached, and the transfers. No name of
-    an attribute, no container, no time."""
+    """What another part of vLLM or a user can see in the states of a step: the choices, queues,
+    tables, references, the order of the free queue, what is cached, and the transfers. The answers
+    come from the machine (`live.observer.shown`)."""
     effects = step.effects
     yield step.event
     yield [each[:3] + each[4:6] for each in effects.admissions]

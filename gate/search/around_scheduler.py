@@ -3,7 +3,7 @@ its loop break."""
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +12,7 @@ import msgspec
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break, Key, Note
+from kvproof.gate.difference.record import Record, Recorder
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
 from kvproof.invariants.check import Check, Tally, broken_by
@@ -122,8 +123,10 @@ def driven(
     kept: dict[Key, Break] = {}
     seen: list[Any] = []
     died: list[str] = []
+    records: list[Record] = []
     for plan in plans:
         seen = taken(kind, plan)
+        records.append(_record(seen))
         if note is not None:
             note(_abstract(kind, plan, seen))
         died += [each.died.words for each in seen[:1] if each.died]
@@ -138,8 +141,25 @@ def driven(
         breaks=tuple(kept.values()),
         whole=True,
         steps=len(plans),
+        records=tuple(records),
         course=NOT_TAKEN if place is None else _course(kind, seen),
     )
+
+
+def _record(seen: Iterable[Startup | Played]) -> Record:
+    """What the starts of a plan, or its loop, show. A loop that ran without end shows no more."""
+    recorder, whole = Recorder(), False
+    for each in seen:
+        died = each.died.place if each.died else ""
+        endless = isinstance(each, Played) and each.busy
+        whole = not (died or endless)
+        recorder.marked(each.marks)
+        if isinstance(each, Startup) and each.run is not None:
+            recorder.marked(each.run.marks)
+        recorder.seen((*each._replace(died=None)[1:], died))
+        for name, number in each.counts:
+            recorder.count(name, number)
+    return recorder.made(whole=whole)
 
 
 def _random(kind: Kind, workload: Starts | Loops) -> Iterator[Any]:

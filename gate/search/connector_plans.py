@@ -37,6 +37,7 @@ from kvproof.model.facts.connectors import (
     BlocksKept,
     Called,
     Fact,
+    ItemEncoded,
     LoadEnded,
     Matched,
     Owed,
@@ -59,8 +60,8 @@ COPY = "copy_of_load_not_reserved"
 others that have blocks, and the requests behind it."""
 
 BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Owed, Waits, Unfreed)
-"""The facts by which two vLLMs behave the same or not: what a user of the connector could see. None
-has the id of a block: a vLLM may choose any free one."""
+"""The facts by which two vLLMs behave the same or not, beside the answers and the state of the
+engine (`DrivenEngine.shown`): what the connector answered, and what it still owes."""
 
 
 def known() -> tuple[KitConnector, ...]:
@@ -177,6 +178,7 @@ class _Played:
         self.past = Past()
         self.recorder, self.tally = Recorder(), Tally()
         self.excused: dict[Key, Break] = {}
+        self.counts: Mapping[str, int] = {}
         try:
             self.result = play(chosen, plan, self._note)
         except Exception as error:
@@ -200,8 +202,12 @@ class _Played:
             event = self._event(at)
             shapes = dict.fromkeys(map(_shape, facts))
             self.note(f"{each}: {event}: {shape}" for shape in shapes for each in self.features)
-        self.recorder.seen(fact for fact in facts if isinstance(fact, BEHAVIOUR))
+        behaviour = (fact for fact in facts if isinstance(fact, BEHAVIOUR))
+        self.recorder.seen((*behaviour, *engine.shown()))
+        self.counts = engine.counts
         for fact in facts:
+            if isinstance(fact, ItemEncoded):
+                self.recorder.count("encoder items computed", 1)
             if isinstance(fact, PromptReported):
                 self.recorder.count("tokens hit", fact.local)
                 self.recorder.count("tokens offered by a connector", fact.external)
@@ -225,6 +231,9 @@ class _Played:
     def record(self) -> Record:
         """What the run of the plan shows."""
         self.recorder.count("steps", self.result.steps)
+        moving = sum(each.later for each in self.past.loads.values()) + len(self.past.sends)
+        for name, number in {**self.counts, "transfers pending at the end": moving}.items():
+            self.recorder.at_end(name, number)
         return self.recorder.made(whole=self.course.ended)
 
     @property

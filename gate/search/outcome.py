@@ -136,8 +136,7 @@ def _verdict(
 
 
 def _had_no_effect(comparison: Comparison | None, changes: Changes) -> bool:
-    """Whether base and head were equal in every run, in runs that execute each change. Only the
-    runs of schedulers and of connectors are compared like this."""
+    """Whether base and head were equal in every run, in runs that execute each change."""
     taken = _all_pairs(comparison)
     if comparison is None or not any(pair.comparable for pair in taken):
         return False

@@ -9,7 +9,7 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from kvproof.live import adapt, both, build, step_output
 from kvproof.live.driver.nixl import worker as nixl_worker
 from kvproof.live.driver.worker import Worker
-from kvproof.live.observer import view
+from kvproof.live.observer import shown, view
 from kvproof.live.observer.kept import Leftovers
 from kvproof.live.observer.recorder import Recorder
 from kvproof.model import config, state
@@ -48,6 +48,7 @@ class Node:
             self.store.known = self.known
         self.arrived = 0
         self.output: SchedulerOutput | None = None
+        self.answers: list[object] = []
         self.queue: deque[tuple[SchedulerOutput, tuple[state.Flight, ...]]] = deque()
         reports = () if cfg.kv_events else None
         self.engine = state.Engine(cfg.name, (), (), memory=self.worker.memory, reports=reports)
@@ -97,6 +98,7 @@ class Node:
         self.recorder.start()
         before = self.engine
         output = self.scheduler.schedule()
+        self.answers.append(shown.plain(output))
         admissions = tuple(self._admission(*each) for each in self.recorder.admitted)
         self.refresh()
         requests = {r.id: r for r in self.engine.requests}
@@ -244,6 +246,7 @@ class Node:
             output,
             step_output.sampled(shares, accepted, **adapt.failed_loads(invalid)),
         )
+        self.answers.append(shown.plain(result))
         for live in served:  # a request that ends now may have filled a block
             self.names.learn(live, view.text_of(live, self.known[live.request_id]))
         if self.cfg.drafts and names and not self.cfg.overlaps:
@@ -270,10 +273,11 @@ class Node:
     def report(self, **finished: set[Any]) -> None:
         """Send the connector worker's reports of finished transfers to the scheduler, in a step
         that computes nothing."""
-        self.scheduler.update_from_output(
+        result = self.scheduler.update_from_output(
             SchedulerOutput.make_empty(),
             step_output.sampled((), {}, kv_connector_output=adapt.finished(finished)),
         )
+        self.answers.append(shown.plain(result))
 
     def take_reports(self) -> tuple[Report, ...]:
         """The KV events that the engine reported since the last call."""
@@ -283,6 +287,15 @@ class Node:
     def keeps_events(self) -> bool:
         """Whether KV events wait to be published, as of the last call of `take_reports`."""
         return self.listener is not None and bool(self.listener.waiting)
+
+    def shown(self) -> list[object]:
+        """What vLLM answered since the answers were cleared, its events, whether it says that it
+        has work, and its queues. A dead engine says nothing of itself."""
+        if self.engine.dead:
+            return self.answers
+        events = self.listener.news if self.listener is not None else ()
+        own = self.scheduler.has_requests(), shown.queues(self.scheduler)
+        return [*self.answers, *map(shown.plain, events), *own]
 
     def note_stale(self, fate: str) -> None:
         """Record the fate of the outputs in flight of the requests that were preempted since the

@@ -14,6 +14,7 @@ from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietl
 
 from vllm.config import KVTransferConfig
 from vllm.sampling_params import SamplingParams
+from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 from vllm.v1.engine import EngineCoreRequest, EngineCoreRequestType
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
@@ -22,6 +23,7 @@ from kvproof.live import adapt, contract_check
 from kvproof.live.loop import ready
 from kvproof.live.loop.grammars import Grammars, structured
 from kvproof.live.loop.worker import LoopExecutor
+from kvproof.live.observer import shown
 from kvproof.live.startup.engine import config_of, spec_of
 from kvproof.model.facts.loop import SizeKnown
 from kvproof.model.plans.loop import LENGTH, LoopPlan, Send
@@ -123,6 +125,8 @@ class EngineLoop:
         self.known: tuple[SizeKnown, ...] = ()
         if plan.fitted:
             self.known = ready.known(self.core, config_of(start, plan.num_blocks, **further))
+        self.pools = shown.pools(self.core.scheduler)
+        self.prefixes: dict[bytes, object] = {}
         self.statistics = self.worker.statistics
         self.statistics.install(self.core.scheduler)
         sent = [each for each in plan.actions if isinstance(each, Send)]
@@ -186,6 +190,17 @@ class EngineLoop:
         """The outputs for clients since the last call."""
         while not self.core.output_queue.empty():
             yield self.core.output_queue.get_nowait()[1]
+
+    def state(self) -> Iterator[object]:
+        """The state of the engine, as plain data."""
+        for request in self.core.scheduler.requests.values():
+            for at, value in enumerate(map(bytes, request.block_hashes), 1):
+                if value not in self.prefixes:
+                    self.prefixes[value] = tuple(request.all_token_ids[: at * self.plan.block])
+        return shown.state(self.core.scheduler, self.pools, self._prefix)
+
+    def _prefix(self, key: Any) -> object:
+        return get_group_id(key), self.prefixes.get(bytes(get_block_hash(key)), "")
 
     @property
     def held(self) -> int:

@@ -1,7 +1,7 @@
 """Plays a plan: the loop runs by itself, and messages come at the moments of the plan. When the
 plan is over, any pause and all transfers end, and the loop runs until it waits."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +10,8 @@ from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.loop import front
 from kvproof.live.loop.engine import Core, EngineLoop, LoopEnd, Messages, offer
+from kvproof.live.marks import mark
+from kvproof.live.observer import shown
 from kvproof.model import interruption
 from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played
 from kvproof.model.plans.loop import (
@@ -63,6 +65,9 @@ class Episode:
         self.settled: list[int] = []
         self.sleeps = False
         self.busy = 0
+        self.answers: list[object] = []
+        self.marks: list[int] = []
+        self.counts: Counter[str] = Counter()
 
     # What the loop does.
 
@@ -70,6 +75,7 @@ class Episode:
         """Count a moment of the loop, and take the next action if it is due."""
         self.call_begins()
         self._read()
+        self._look()
         if not self.left:
             self._go_on()
             return
@@ -81,6 +87,7 @@ class Episode:
         """Take the next action, because the loop would wait for a message."""
         self.call_begins()
         self._read()
+        self._look()
         self.idle.append(self._left_over(len(self.idle) + 1))
         while self.left and not self.engine.core.input_queue.qsize():
             self._act()
@@ -188,8 +195,37 @@ class Episode:
 
     # What clients receive.
 
+    def _look(self) -> None:
+        """Note what can be seen now: what the workers and the clients got since the last look, and
+        the state of the engine."""
+        self.marks.append(mark((self.worker.executed, self.answers, *self.engine.state())))
+        self.worker.executed, self.answers = [], []
+
+    def _count(self, outputs: Any) -> None:
+        """Count the hits of a step, and the steps until requests end."""
+        stats = outputs.scheduler_stats
+        if stats is not None:
+            self.counts["tokens hit"] += stats.prefix_cache_stats.hits
+            if (external := stats.connector_prefix_cache_stats) is not None:
+                self.counts["tokens offered by a connector"] += external.hits
+        ended = sum(each.finish_reason is not None for each in outputs.outputs)
+        self.counts["last steps of requests"] += ended * self.worker.begun
+
+    def _counted(self) -> tuple[tuple[str, int], ...]:
+        """All that is counted of the run."""
+        free = sum(pool.get_num_free_blocks() for pool in self.engine.pools)
+        return (
+            *self.counts.items(),
+            ("steps", self.worker.begun),
+            ("tokens computed", self.worker.tokens),
+            ("free blocks at the end", free),
+            ("transfers pending at the end", len(self.worker.transfers)),
+        )
+
     def _read(self) -> None:
         for outputs in self.engine.outputs():
+            self.answers.append(shown.plain(outputs))
+            self._count(outputs)
             if outputs.outputs or outputs.utility_output is not None:  # not statistics alone
                 self.busy = 0
             if outputs.utility_output is None:  # that is for the client of the call alone
@@ -291,6 +327,8 @@ class Episode:
             known=self.engine.known,
             did=self._did(),
             exported=self.engine.statistics.metrics.exported(),
+            marks=(*self.marks,),
+            counts=self._counted(),
         )
 
 

@@ -10,6 +10,7 @@ from kvproof.live import adapt
 from kvproof.live.driver import nixl
 from kvproof.live.loop.grammars import END_OF_REASONING, known
 from kvproof.live.loop.statistics import Statistics
+from kvproof.live.observer import shown
 from kvproof.live.startup.engine import Executor
 from kvproof.live.step_output import drafted, sampled
 from kvproof.model.plans.startup import StartupPlan
@@ -57,12 +58,14 @@ class _Step(NamedTuple):
 
 class LoopExecutor(Executor):
     """All workers of the engine. `moment` is called when the engine asks for a step's output. The
-    workers keep `prompts`, the number of prompt tokens of each scheduled request, and `transfers`,
-    the transfers of each request. `notified` has the requests whose prefill node was notified.
-    `masks` has the number of tokens that the mask for a token took into account, by request and by
-    the number of tokens before it. For `unsure` requests these numbers are wrong from some step on,
-    because rejected draft tokens were counted. `thinks` has the number of tokens of reasoning with
-    which the answer of a request begins. `asleep` are the parts of the memory that are given up."""
+    workers keep `executed`, the steps that they were given since somebody looked, as plain data,
+    and `begun`, their number. They keep `prompts`, the number of prompt tokens of each scheduled
+    request, and `transfers`, the transfers of each request. `notified` has the requests whose
+    prefill node was notified. `masks` has the number of tokens that the mask for a token took into
+    account, by request and by the number of tokens before it. For `unsure` requests these numbers
+    are wrong from some step on, because rejected draft tokens were counted. `thinks` has the number
+    of tokens of reasoning with which the answer of a request begins. `asleep` are the parts of the
+    memory that are given up."""
 
     supported_tasks = ("generate",)
 
@@ -78,7 +81,8 @@ class LoopExecutor(Executor):
         self.drafts = drafts
         self.moment = moment
         self.in_flight = plan.stages if plan.stages > 1 else 1 + plan.overlaps
-        self.steps = self.tokens = 0
+        self.steps = self.tokens = self.begun = 0
+        self.executed: list[object] = []
         self.began: Callable[[int], None] = lambda _: None
         self.settled: Callable[[], None] = lambda: None
         self.prompts: dict[str, int] = {}
@@ -134,6 +138,8 @@ class LoopExecutor(Executor):
             self.prompts.pop(name, None)
         self._transfer(output.kv_connector_metadata)
         self.steps += 1
+        self.begun += 1
+        self.executed.append(shown.plain(output))
         count = output.total_num_scheduled_tokens
         self.tokens += count
         self.began(count)

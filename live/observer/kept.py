@@ -35,23 +35,33 @@ def entries(
     Containers that lie in one container are taken together."""
     known_by = _object if as_objects else _value
     found: Entries = {}
+    for path, value in reached(root, entered, left_out):
+        kind: Any = type(value)
+        if _is_container(kind) and value and not _bounded(value):
+            found.setdefault(path, Counter()).update(map(known_by, value))
+    return found
+
+
+def reached(
+    root: Any, entered: tuple[str, ...] = ENTERED, left_out: tuple[str, ...] = LEFT_OUT
+) -> Iterator[tuple[str, Any]]:
+    """All objects and containers that can be reached, each once, with its path. Those of modules
+    that are left out have no parts here."""
     seen: dict[int, Any] = {}
     left: list[tuple[str, Any]] = [(type(root).__name__, root)]
     while left:
         path, value = left.pop()
         kind: Any = type(value)
         mapping, container = _is_mapping(kind), _is_container(kind)
-        if not (container or _is_entered(kind, entered, left_out)) or id(value) in seen:
+        if not (container or _is_entered(kind, entered, ())) or id(value) in seen:
             continue
         seen[id(value)] = value
+        yield path, value
         if container:
-            if value and not _bounded(value):
-                found.setdefault(path, Counter()).update(map(known_by, value))
             inside = f"{path}[]"
             left += [(inside, each) for each in (value.values() if mapping else value)]
-        else:
+        elif _is_entered(kind, entered, left_out):
             left += [(f"{path}.{name}", each) for name, each in _attributes(value)]
-    return found
 
 
 @cache

@@ -60,7 +60,8 @@ Prefixes = dict[tuple[int, str], str]
 
 
 class Listener:
-    """A subscriber to the KV events of one engine."""
+    """A subscriber to the KV events of one engine. `news` are those that the last call of `reports`
+    had, as vLLM wrote them."""
 
     def __init__(self, scheduler: Any, names: Names) -> None:
         self.pool = scheduler.kv_cache_manager.block_pool
@@ -68,6 +69,7 @@ class Listener:
         self.published: list[Any] = []
         self.known: list[Any] = []
         self.waiting: list[Any] = []
+        self.news: list[Any] = []
         publisher = scheduler.kv_event_publisher
         publish = publisher.publish
 
@@ -86,6 +88,7 @@ class Listener:
         come again, after one that clears the mirror."""
         waited, self.waiting = self.waiting, list(self.pool.kv_event_queue)
         news, self.published = [*self.published, *self.waiting], []
+        self.news = news[len(waited) :]
         self.known += news[: len(news) - len(self.waiting)]
         if news[: len(waited)] == waited:
             return self._named(news[len(waited) :])

@@ -24,6 +24,8 @@ from vllm.v1.structured_output import StructuredOutputManager
 from kvproof.live import adapt, blame, contract_check, step_output
 from kvproof.live.death import death_of, place
 from kvproof.live.endless import watched
+from kvproof.live.marks import mark
+from kvproof.live.observer import shown
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.startup import (
@@ -243,6 +245,7 @@ class StartedEngine:
         clean: set[int] = {NULL}
         new: set[TakenBlock] = set()
         flying: deque[tuple[Any, tuple[Flight, ...]]] = deque()
+        pools, marks = shown.pools(scheduler), []
         for _ in range(STEPS_MAX):
             call_begins()
             output = scheduler.schedule()
@@ -252,22 +255,26 @@ class StartedEngine:
                 if erased is not None:
                     new |= {TakenBlock(group, b, b in erased) for b in {*table} - clean}
                 clean |= {*table}
+            answers = [shown.plain(output)]
             count = output.num_scheduled_tokens.get("r0", 0)
             samples = bool(count) and request.num_computed_tokens >= request.num_tokens
             shares = (Flight("r0", count, samples=samples),) if count else ()
             flying.append((output, shares))
             if len(flying) >= steps or not count:
                 taken, parts = flying.popleft()
-                scheduler.update_from_output(taken, step_output.sampled(parts, {}))
+                ended = scheduler.update_from_output(taken, step_output.sampled(parts, {}))
+                answers.append(shown.plain(ended))
                 if self.plan.drafts and not self.plan.overlaps:
                     names = [part.request for part in parts if part.samples]
                     scheduler.update_draft_token_ids(step_output.drafted(names, self.plan.drafts))
+            marks.append(mark((*answers, *shown.state(scheduler, pools, shown.unnamed))))
             idle = 0 if count or flying else idle + 1
             if request.is_finished() or idle > IDLE_MAX:
                 break
         return LoneRequest(
             *(tokens, request.is_finished(), held, request.num_computed_tokens),
             tuple(sorted(new)),
+            tuple(marks),
         )
 
     def _scheduler(self) -> Any:
@@ -283,7 +290,7 @@ class StartedEngine:
             vllm_config=self.vllm_config,
             kv_cache_config=self.config,
             structured_output_manager=StructuredOutputManager(self.vllm_config),
-            log_stats=False,
+            log_stats=True,
             **adapt.scheduler_block_sizes(kind, block, self.hash_block),
         )
 
@@ -440,6 +447,7 @@ def _start(plan: StartupPlan, blocks: int | None, memory: Sequence[int]) -> Star
                 workers=engine.workers(),
                 groups=engine.groups(),
                 in_flight_tokens=engine.in_flight_steps() * plan.chunk_tokens,
+                marks=(mark(map(shown.plain, (engine.config, *engine.executor.configs))),),
             )
             return start._replace(run=engine.run(call_begins))
     except Exception as error:

@@ -89,7 +89,9 @@ class Played(NamedTuple):
     the number of steps in flight at each time that the engine took its device to be idle. `calls`
     has, by name, the number of
     answers to each call of a client. `known` has the sizes that the front of an engine with a
-    fitted length assumes. `exported` has the metrics of what the engine `did`."""
+    fitted length assumes. `exported` has the metrics of what the engine `did`. `marks` has a number
+    for all that could be seen at each moment (`live.marks`), and `counts` what was counted, by
+    name."""
 
     plan: LoopPlan
     died: Death | None = None
@@ -105,3 +107,5 @@ class Played(NamedTuple):
     known: tuple[SizeKnown, ...] = ()
     did: Did | None = None
     exported: Exported | None = None
+    marks: tuple[int, ...] = ()
+    counts: tuple[tuple[str, int], ...] = ()

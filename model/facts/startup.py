@@ -64,13 +64,15 @@ class LoneRequest(NamedTuple):
     """A request of `tokens` tokens that runs alone on the started engine. `held_max` is the largest
     number of blocks that it held after a step was scheduled. If it does not end, `computed` is the
     number of tokens that were computed. `taken` has the blocks that it took; it is empty where a
-    release does not report what is erased."""
+    release does not report what is erased. `marks` has a number for all that could be seen of each
+    step (`live.marks`)."""
 
     tokens: int
     ended: bool
     held_max: int
     computed: int
     taken: tuple[TakenBlock, ...] = ()
+    marks: tuple[int, ...] = ()
 
 
 class Startup(NamedTuple):
@@ -81,7 +83,8 @@ class Startup(NamedTuple):
     A start is `refused` with this message, or it `died`, or it has workers. `groups` are the cache
     groups of the scheduler in the first start of the plan. `known_tokens` is the new maximum length
     that the workers receive, `concurrency` how many requests of the maximum length are reported to
-    fit. `lacks` is the number of blocks by which the pool is too small for the request `run`."""
+    fit. `lacks` is the number of blocks by which the pool is too small for the request `run`.
+    `marks` has a number for the caches that the scheduler and the workers were given."""
 
     plan: StartupPlan
     blocks: int | None
@@ -96,6 +99,19 @@ class Startup(NamedTuple):
     workers: tuple[StartedWorker, ...] = ()
     run: LoneRequest | None = None
     lacks: int = 0
+    marks: tuple[int, ...] = ()
+
+    @property
+    def counts(self) -> tuple[tuple[str, int], ...]:
+        """What is counted of a start, by name."""
+        blocks = ("blocks of a started engine", self.num_blocks)
+        if self.run is None:
+            return (blocks,)
+        return (
+            blocks,
+            ("blocks held by a lone request", self.run.held_max),
+            ("tokens computed", self.run.computed),
+        )
 
     @property
     def accepted(self) -> bool:

@@ -78,6 +78,10 @@ class Watched:
         """Continue from this state."""
         self.machine.believe(state)
 
+    def shown(self) -> Sequence[object]:
+        """What the engines of the driven machine answered."""
+        return self.machine.shown()
+
     def close(self) -> None:
         """Close the driven machine."""
         self.machine.close()

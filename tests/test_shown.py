@@ -1,0 +1,284 @@
+"""What two sides of a comparison show of a run: equal where a user sees the same, and different
+where one value is another."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvproof.gate.difference.record import COUNTED, Pair, Record, Recorder
+from kvproof.gate.difference.workload import Loops, Play, Plays, Starts
+from kvproof.gate.search import around_scheduler
+from kvproof.gate.search.costs import WORSE_MIN
+from kvproof.model.facts.loop import Did, Played
+from kvproof.model.facts.startup import LoneRequest, Startup
+from kvproof.model.plans.loop import LoopPlan
+from kvproof.model.plans.startup import random_plan
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.state import Death
+
+pytest.importorskip("vllm")
+
+from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
+from kvproof.gate.difference.judged import sampled
+from kvproof.gate.search import connector_plans
+from kvproof.live.machine import LiveMachine
+from kvproof.live.observer import shown
+
+pytestmark = pytest.mark.live
+
+
+class Color(Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass
+class Answer:
+    name: str
+    tokens: list[int]
+    start_time: float = 0.0
+    number: int = 0
+    more: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Renamed:
+    request: str
+    _ids: Any
+    began_time: float
+    count: int
+    further: tuple[int, ...] = ()
+    new: dict[str, int] | None = None
+
+
+class Sent(msgspec.Struct, tag=True):
+    block: int
+
+
+class Removed(msgspec.Struct, tag=True):
+    block: int
+
+
+ONE = Answer("r0", [1, 2], 4.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (ONE, Renamed("r0", deque([1, 2]), 5.0, 3)),
+        ({"b": 1, "a": 2}, OrderedDict(a=2, b=1)),
+        ({"r1", "r0"}, frozenset({"r0", "r1"})),
+        ((1, 2), [1, 2]),
+        ("/tmp/one/x", "/tmp/two/x"),
+        ("r0-0123abcd", "r0-4567cdef"),
+        (1 << 60, 1 << 61),
+        (b"one", b"two"),
+        (1234.5, 5432.1),
+        ({"lookup_seconds": 0.1}, {"lookup_seconds": 0.2}),
+    ],
+)
+def test_names_containers_hashes_folders_and_times_are_not_shown(one: Any, other: Any) -> None:
+    assert shown.plain(one) == shown.plain(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (ONE, Answer("r1", [1, 2], 4.0, 3)),
+        (ONE, Answer("r0", [2, 1], 4.0, 3)),
+        (ONE, Answer("r0", [1, 2], 4.0, 4)),
+        (ONE, Answer("r0", [1, 2], 4.0, 3, [0])),
+        (Answer("r0", [], number=3), Answer("r0", [3])),
+        ({"a": 1}, {"a": 2}),
+        ({"r0"}, {"r0", "r1"}),
+        (0.25, 0.5),
+        (Color.RED, Color.BLUE),
+        (Sent(1), Removed(1)),
+        (True, None),
+        ("r0", "r1"),
+    ],
+)
+def test_each_other_value_is_shown(one: Any, other: Any) -> None:
+    assert shown.plain(one) != shown.plain(other)
+
+
+def test_what_lies_in_itself_ends() -> None:
+    thing: list[Any] = [1]
+    thing.append(thing)
+    assert shown.plain(thing) == [1, shown.UNNAMED]
+
+
+def test_chance_is_corrected_for_the_whole_list() -> None:
+    assert 0.05 / len(COUNTED) >= 0.5**WORSE_MIN
+
+
+def of_cluster() -> Record:
+    return sampled(CLUSTERS["full"], LiveMachine, 3, 1, 25).records[0]
+
+
+PLAN = ConnectorPlan(
+    CLUSTERS["full"].engines[0], (SubmitRequest(0, 6), SubmitRequest(1, 5), RunSteps(2))
+)
+
+
+def of_plan(connector: str = "offloading") -> Record:
+    play = Play("a plan", connector, msgspec.to_builtins(PLAN))
+    return connector_plans.driven(play).records[0]
+
+
+def of_loop() -> Record:
+    return around_scheduler.driven(Loops("loops", 0, 1)).records[0]
+
+
+def of_start() -> Record:
+    return around_scheduler.driven(Starts("starts", 0, 1)).records[0]
+
+
+KINDS = (of_cluster, of_plan, of_loop, of_start)
+Made = Callable[[], Record]
+
+
+def wrapped(patched: pytest.MonkeyPatch, name: str, change: Callable[[Any, Any], None]) -> None:
+    """Let a method of the scheduler change its answer, or something of its own."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    original = getattr(Scheduler, name)
+
+    def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = original(self, *args, **kwargs)
+        change(self, answer)
+        return answer
+
+    patched.setattr(Scheduler, name, changed)
+
+
+def private_cache(scheduler: Any, _answer: Any) -> None:
+    scheduler._kvproof_cache = {"r0": len(scheduler.requests)}
+
+
+def statistic(_scheduler: Any, answer: Any) -> None:
+    if answer is not None:
+        answer.num_running_reqs += 1
+
+
+def step_field(_scheduler: Any, answer: Any) -> None:
+    answer.num_spec_tokens_to_schedule += 1
+
+
+def output_field(_scheduler: Any, answer: Any) -> None:
+    for outputs in answer.values():
+        for each in outputs.outputs:
+            each.num_nans_in_logits += 1
+
+
+@pytest.fixture(scope="module")
+def right() -> dict[Made, Record]:
+    return {made: made() for made in KINDS}
+
+
+@pytest.mark.parametrize("made", KINDS)
+def test_the_same_run_shows_the_same_with_a_further_private_cache(
+    right: dict[Made, Record], made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapped(monkeypatch, "schedule", private_cache)
+    assert len(right[made].marks) > 3
+    assert right[made].whole
+    assert made() == right[made]
+
+
+@pytest.mark.parametrize(
+    ("method", "change"),
+    [
+        ("make_stats", statistic),
+        ("schedule", step_field),
+        ("update_from_output", output_field),
+    ],
+)
+@pytest.mark.parametrize("made", KINDS)
+def test_one_value_of_an_answer_is_an_effect(
+    right: dict[Made, Record],
+    made: Made,
+    method: str,
+    change: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wrapped(monkeypatch, method, change)
+    assert Pair(right[made], made()).parts_at is not None
+
+
+@pytest.mark.parametrize("made", KINDS)
+def test_another_order_of_the_free_queue_is_an_effect(
+    right: dict[Made, Record], made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.core.block_pool import BlockPool
+
+    original = BlockPool.free_blocks
+
+    def backwards(self: Any, ordered_blocks: Any, *args: Any, **kwargs: Any) -> Any:
+        return original(self, [*ordered_blocks][::-1], *args, **kwargs)
+
+    monkeypatch.setattr(BlockPool, "free_blocks", backwards)
+    assert Pair(right[made], made()).parts_at is not None
+
+
+def test_another_answer_whether_there_is_work_is_an_effect(
+    right: dict[Made, Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    monkeypatch.setattr(Scheduler, "has_requests", lambda _: False)
+    assert Pair(right[of_cluster], of_cluster()).parts_at is not None
+
+
+START = Startup(random_plan(0), None, num_blocks=7, marks=(1,), run=LoneRequest(5, True, 3, 5))
+LOOP = Played(LoopPlan(()), marks=(1, 2), did=Did(1, 2, 3), counts=(("steps", 4),))
+
+
+def changes() -> Iterator[tuple[Any, Any]]:
+    yield START, START._replace(num_blocks=8)
+    yield START, START._replace(marks=(2,))
+    yield START, START._replace(refused="too little memory")
+    yield START, START._replace(died=Death("ValueError", "here", ""))
+    yield START, START._replace(run=LoneRequest(5, True, 4, 5))
+    yield START, START._replace(run=LoneRequest(5, True, 3, 5, marks=(1,)))
+    yield LOOP, LOOP._replace(marks=(1, 3))
+    yield LOOP, LOOP._replace(did=Did(1, 2, 4))
+    yield LOOP, LOOP._replace(exited=True)
+    yield LOOP, LOOP._replace(died=Death("ValueError", "here", ""))
+
+
+@pytest.mark.parametrize(("one", "other"), [*changes()])
+def test_one_value_of_a_start_or_a_loop_is_an_effect(one: Any, other: Any) -> None:
+    base, head = around_scheduler._record([one]), around_scheduler._record([other])
+    assert around_scheduler._record([one]) == base
+    assert base.whole
+    assert base.marks != head.marks
+
+
+def test_what_is_counted_of_each_kind_of_run(right: dict[Made, Record]) -> None:
+    assert all({*record.counts} <= {*COUNTED} for record in right.values())
+    assert right[of_plan].counts["last steps of requests"] > 0
+    assert right[of_plan].counts["free blocks at the end"] == PLAN.engine.num_blocks - 1
+    two_pools = of_plan("simple-cpu").counts["free blocks at the end"]
+    assert two_pools > PLAN.engine.num_blocks - 1
+    assert right[of_loop].counts["steps"] > 0
+    assert right[of_start].counts["blocks of a started engine"] > 0
+
+
+def test_a_quantity_at_the_end_is_the_last_one() -> None:
+    recorder = Recorder()
+    recorder.at_end("free blocks at the end", 3)
+    recorder.at_end("free blocks at the end", 5)
+    recorder.count("events", 2)
+    recorder.count("events", 1)
+    assert recorder.made(whole=True).counts == {"free blocks at the end": 5, "events": 3}
+
+
+def test_encoded_images_are_counted() -> None:
+    found = connector_plans.driven(Plays("images", "images", 0, 6))
+    assert any(each.counts.get("encoder items computed", 0) > 0 for each in found.records)
