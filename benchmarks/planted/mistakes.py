@@ -82,14 +82,19 @@ def changed(mistake: Mistake, package: Path) -> str:
 
 
 def plant(mistake: Mistake, package: Path, folder: Path) -> None:
-    """Make a site-packages folder with vLLM and a planted change. All other files are links."""
-    source = changed(mistake, package)
+    """Make a site-packages folder with vLLM and a planted change."""
+    tree_with(package, folder, mistake.function.file, changed(mistake, package))
+
+
+def tree_with(package: Path, folder: Path, changed_file: str, source: str) -> None:
+    """Make a site-packages folder with vLLM in which one file has another source. All other files
+    are links."""
     shutil.rmtree(folder, ignore_errors=True)
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(package, folder / "vllm", copy_function=os.link, symlinks=True, ignore=ignored)
     for info in package.parent.glob("vllm*.dist-info"):
         shutil.copytree(info, folder / info.name)
-    file = folder / "vllm" / mistake.function.file
+    file = folder / "vllm" / changed_file
     file.unlink()  # a link to the file of the original
     file.write_text(source, encoding="utf-8")
 

@@ -1,0 +1,1 @@
+"""Small changes of vLLM, and whether the digest of a run tells head from base."""
