@@ -10,6 +10,7 @@ import pytest
 from benchmarks import checks as all_checks
 from benchmarks import combinations as combined
 from benchmarks import matrix, remedies
+from benchmarks.digest import __main__ as digest
 from benchmarks.planted import answers, page
 from benchmarks.planted.chooser import installed
 from benchmarks.planted.mistakes import changed, mistakes, out_of_order
@@ -107,6 +108,19 @@ def answered(verdict: str, **finding: str) -> answers.Answer:
     times = {"seconds": 12.3, "processor_s": 20.1, "budget_s": 300}
     about = {"exit_code": 0, "date": "2026-11-29", "kvproof": "abc", "seed": 0, **times}
     return {"verdict": verdict, "findings": findings, **about}
+
+
+@pytest.mark.live
+def test_each_change_of_the_digest_can_be_made_and_the_page_has_the_answers() -> None:
+    package, known = installed(), digest.changes()
+    assert [sum(each.effect == effect for each in known) for effect in (False, True)] == [12, 12]
+    for each in known:
+        source = each.source(package)
+        compile(source, each.file, "exec")
+        assert source != (package / each.file).read_text(encoding="utf-8")
+    assert digest.PAGE.read_text(encoding="utf-8") == "\n".join(digest.page())
+    found = [(each, answer) for each in known if (answer := digest.answer_of(each))]
+    assert all(digest.is_right(*each) for each in found)
 
 
 # The page of checks

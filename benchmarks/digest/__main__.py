@@ -163,9 +163,9 @@ def keep(change: Change, base: Sequence[Result], head: Sequence[Result]) -> None
 def page() -> Iterator[str]:
     """The lines of the page."""
     yield "# What the digest of a run tells\n"
-    yield "Made by `python -m benchmarks.digest`. Base is vLLM as released, head has one change, and"
-    yield "both take the same runs: episodes of presets, plans for connectors, loops and starts. A"
-    yield "refactoring must have no effect, a changed value must have one.\n"
+    yield "Made by `python -m benchmarks.digest`. Base is vLLM as released, head has one change,"
+    yield "and both take the same runs: episodes of presets, plans for connectors, loops, starts."
+    yield "A refactoring must have no effect, a changed value must have one.\n"
     for effect, title in ((False, "Refactorings"), (True, "Changes of one value")):
         these = [each for each in changes() if each.effect == effect]
         known = [(each, found) for each in these if (found := answer_of(each))]
