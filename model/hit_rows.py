@@ -19,6 +19,9 @@ KINDS: tuple[str, ...] = get_args(RowKind)
 UNEXPLAINED, HIT, LOADED = "and nothing explains it", "were hit", "were loaded by "
 """What labels of rows end or begin with."""
 
+ROWS_MAX = 12
+"""The largest number of rows that a sentence tells one by one."""
+
 
 class HitRow(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """So many `tokens` of prompts, which earlier requests of the engine share. `why` is the reason
@@ -54,6 +57,10 @@ def sentence(tokens: Mapping[str, int]) -> str:
         served = label == HIT, label.startswith(LOADED)
         return not label.endswith(UNEXPLAINED), not served[0], not served[1], -count, label
 
-    told = [f"{count:,} {label}" for label, count in sorted(tokens.items(), key=place) if count]
+    rows = [item for item in sorted(tokens.items(), key=place) if item[1]]
+    told = [f"{count:,} {label}" for label, count in rows[:ROWS_MAX]]
+    if len(rows) > ROWS_MAX:
+        left = sum(count for _, count in rows[ROWS_MAX:])
+        told.append(f"{left:,} not, for {len(rows) - ROWS_MAX} more reasons")
     shared = f"of {sum(tokens.values()):,} prompt tokens that earlier requests share, "
     return shared + "; ".join(told) if told else ""

@@ -221,6 +221,8 @@ def test_what_nothing_explains_is_told_first() -> None:
         "explains it; 1 were hit; 9,000 not, as reason"
     )
     assert not sentence({})
+    many = {f"not, as reason {number}": 100 - number for number in range(20)}
+    assert sentence(many).endswith("; 89 not, as reason 11; 676 not, for 8 more reasons")
     assert not lines(())
 
 
