@@ -93,10 +93,11 @@ def transfer_params(plan: ConnectorPlan) -> ConnectorPlan:
 
 
 @ingredient
-def length_of_prompt(plan: ConnectorPlan) -> ConnectorPlan:
-    """A prompt has just this length, and not one token less."""
+def begun_blocks(plan: ConnectorPlan) -> ConnectorPlan:
+    """A prompt ends inside a block, and not at the end of one."""
+    size = max(group.block_size for group in plan.engine.groups)
     actions = (
-        replace(a, tokens=max(a.tokens - 1, 1)) if isinstance(a, SubmitRequest) else a
+        replace(a, tokens=max(a.tokens // size * size, 1)) if isinstance(a, SubmitRequest) else a
         for a in plan.actions
     )
     return replace(plan, actions=tuple(actions))
