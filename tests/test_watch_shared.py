@@ -88,6 +88,19 @@ def test_what_others_evict_has_their_group() -> None:
     }
 
 
+def test_the_group_that_took_a_block_is_named() -> None:
+    """Both groups take blocks that were cached."""
+    groups = Group("full", 4), Group("window", 4, window=4)
+    found = set[str]()
+    for tokens in (8, 12, 16, 20):
+        shared, _ = served(engine(*groups, num_blocks=13), [SYSTEM[:12], "A" * tokens] * 2)
+        found.update(label for label in shared if "by whom" in label)
+    assert {label.partition("by whom: ")[2] for label in found} == {
+        "group 0, full, blocks of 4 tokens)",
+        "group 1, window, blocks of 4 tokens)",
+    }
+
+
 def test_evicted_prompts_are_known_when_their_requests_are_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
