@@ -85,10 +85,13 @@ def _is_left_out(name: tuple[str, ...]) -> bool:
     return last.startswith("__") or any(undriven)
 
 
-def _functions_in(node: ast.AST, of: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], ast.AST]]:
+Node = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _functions_in(node: ast.AST, of: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Node]]:
     """The functions in a module or a class, with their names; not those inside functions."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(child, Node):
             yield (*of, child.name), child
         elif isinstance(child, ast.ClassDef):
             yield from _functions_in(child, (*of, child.name))
@@ -96,11 +99,16 @@ def _functions_in(node: ast.AST, of: tuple[str, ...]) -> Iterator[tuple[tuple[st
 
 def body_of(source: str, function: Function) -> tuple[int, int]:
     """The first and the last line of a function."""
-    for name, node in _functions_in(ast.parse(source), ()):
-        if ".".join(name) == function.name:
-            assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            return node.lineno, node.end_lineno or node.lineno
-    raise ValueError(f"no function {function}")
+    return _bodies(source)[function.name]
+
+
+@cache
+def _bodies(source: str) -> dict[str, tuple[int, int]]:
+    """The first and the last line of each function of a file, by its name."""
+    return {
+        ".".join(name): (node.lineno, node.end_lineno or node.lineno)
+        for name, node in _functions_in(ast.parse(source), ())
+    }
 
 
 @cache
