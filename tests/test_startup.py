@@ -21,9 +21,10 @@ from kvproof.invariants.registry import checks_of
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.startup import Startup
 from kvproof.model.plans.startup import StartupPlan, lines, random_plan
-from tests import fake_sides
+from tests import fake_sides, in_vllm
 from tests.fake_sides import FakeSide
-from tests.mistakes_of_starts import MISTAKES
+from tests.in_vllm import Change
+from tests.mistakes_of_starts import MISTAKES, UTILS
 
 IN_0_32 = {"pages_are_of_own_layers", "engine_survives", "plenty_of_memory_is_enough"}
 """What the installed release breaks, with pages of several sizes on several stages. Some models it
@@ -91,21 +92,23 @@ class StartSide(FakeSide):
 
     ALONE = Lock()
 
-    def __init__(self, mistake: str = "") -> None:
+    def __init__(self, mistake: str = "", plant: Change | None = None) -> None:
         super().__init__(self._started)
         self.mistake = mistake
+        self.plant = MISTAKES[mistake][0] if mistake else plant
         self.place: int | None = None
+        self.excused = False
 
-    def drive(self, runs, *, place=None, **more):  # type: ignore[no-untyped-def]
-        self.place = place
+    def drive(self, runs, *, place=None, excused=False, **more):  # type: ignore[no-untyped-def]
+        self.place, self.excused = place, excused
         return super().drive(runs, place=place, **more)
 
     def _started(self, workload: Workload) -> Result:
         assert isinstance(workload, Start | Starts)
         with self.ALONE, pytest.MonkeyPatch.context() as patch:
-            if self.mistake:
-                MISTAKES[self.mistake][0](patch)
-            return around_scheduler.driven(workload, self.place)
+            if self.plant is not None:
+                self.plant(patch)
+            return around_scheduler.driven(workload, self.place, excused=self.excused)
 
 
 @pytest.mark.live
@@ -127,6 +130,24 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended() -> None:
                 assert not both.introduced
                 kinds = {(kind, one.found.signature.check) for kind, one in both.of_base()}
                 assert ("mended", "admitted_length_is_served") in kinds
+
+
+def _needs_more(right: Any, *arguments: Any) -> Any:
+    """Ask for half more memory than the longest request takes."""
+    return right(*arguments) * 3 // 2
+
+
+@pytest.mark.live
+def test_a_start_up_that_asks_for_more_memory_is_told_as_a_cost() -> None:
+    """Alone, a start-up that counts with a bound has an excuse."""
+    starts()
+    plant = in_vllm.around(f"{UTILS}:_max_memory_usage_bytes_from_groups", _needs_more)
+    head = StartSide(plant=plant)
+    with fake_sides.compared(StartSide(), head) as both:
+        both.drive([Starts("starts", 0, 60)])
+        both.weigh_needs(lambda: True)
+        told = {each.found.signature.check for each in both.costs}
+        assert told == {"needed_blocks_are_enough"}
 
 
 @pytest.mark.live

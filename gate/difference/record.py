@@ -124,6 +124,13 @@ class Recorder:
         """Set what the run has of a quantity that is counted at its end."""
         self._counts[name] = number
 
+    def judged(self, finding: Finding) -> None:
+        """Note a break, with or without excuses."""
+        if finding.excuses:
+            self.excused(finding)
+        else:
+            self.violated(finding)
+
     def excused(self, finding: Finding) -> None:
         """Note a break that has excuses."""
         self._needs[Need.of(finding)] += 1

@@ -107,32 +107,42 @@ def broken(seen: Startup | Played, tally: Tally | None = None) -> Iterator[Findi
     lives = seen.accepted if isinstance(seen, Startup) else not seen.died
     for check in checks_of(type(seen)):
         if lives or check.of_dead:
-            yield from islice(broken_by([check], seen, tally), 1)
+            # All are judged, as what comes later may have an excuse.
+            yield from [*broken_by([check], seen, tally)][:1]
 
 
 def driven(
-    workload: Start | Starts | Loop | Loops, place: int | None = None, note: Note | None = None
+    workload: Start | Starts | Loop | Loops,
+    place: int | None = None,
+    note: Note | None = None,
+    *,
+    excused: bool = False,
 ) -> Result:
     """What the plans of a workload break. With `place`, the result says how a plan was taken.
-    `note` is called after each plan."""
+    `note` is called after each plan. With `excused`, the result has the breaks that have
+    excuses."""
     kind = kind_of(workload)
     if isinstance(workload, Start | Loop):
         plans = [msgspec.convert(workload.plan, kind.plan)]
     else:
         plans = [*islice(_random(kind, workload), workload.plans)]
     kept: dict[Key, Break] = {}
+    with_excuse: dict[Key, Break] = {}
     seen: list[Any] = []
     died: list[str] = []
     records: list[Record] = []
     for plan in plans:
         seen = taken(kind, plan)
-        records.append(_record(seen))
+        found = [(one, finding) for one in seen for finding in _judged(one)]
+        records.append(_record(seen, [finding for _, finding in found]))
         if note is not None:
             note(_abstract(kind, plan, seen))
         died += [each.died.words for each in seen[:1] if each.died]
-        for each in (_break(kind, plan, one, found) for one in seen for found in broken(one)):
-            if each.key not in kept or each.length < kept[each.key].length:
-                kept[each.key] = each
+        for one, finding in found:
+            each = _break(kind, plan, one, finding)
+            breaks = with_excuse if finding.excuses else kept
+            if each.key not in breaks or each.length < breaks[each.key].length:
+                breaks[each.key] = each
     alike = isinstance(workload, Starts) and workload.like is not None
     if len(plans) == len(died) > 1 and not alike:  # what starts nothing is no vLLM that a user has
         raise AdapterDrift(f"No engine of this vLLM starts ({died[0]})", "EngineCore")
@@ -142,12 +152,21 @@ def driven(
         whole=True,
         steps=len(plans),
         records=tuple(records),
+        excused=tuple(with_excuse.values()) if excused else (),
         course=NOT_TAKEN if place is None else _course(kind, seen),
     )
 
 
-def _record(seen: Iterable[Startup | Played]) -> Record:
-    """What the starts of a plan, or its loop, show. A loop that ran without end shows no more."""
+def _judged(one: Startup | Played) -> Iterator[Finding]:
+    """The violations of a start or of a loop, and the breaks that have excuses."""
+    tally = Tally()
+    yield from broken(one, tally)
+    yield from tally.take_kept()
+
+
+def _record(seen: Iterable[Startup | Played], found: Iterable[Finding]) -> Record:
+    """What the starts of a plan, or its loop, show, with their breaks. A loop that ran without end
+    shows no more."""
     recorder, whole = Recorder(), False
     for each in seen:
         died = each.died.place if each.died else ""
@@ -159,6 +178,8 @@ def _record(seen: Iterable[Startup | Played]) -> Record:
         recorder.seen((*each._replace(died=None)[1:], died))
         for name, number in each.counts:
             recorder.count(name, number)
+    for finding in found:
+        recorder.judged(finding)
     return recorder.made(whole=whole)
 
 
@@ -169,6 +190,15 @@ def _random(kind: Kind, workload: Starts | Loops) -> Iterator[Any]:
         return plans
     kinds = msgspec.convert(workload.like, StartupPlan).kinds
     return (plan for plan in islice(plans, TRIES) if plan.kinds == kinds)
+
+
+def single(workload: Starts | Loops, number: int, name: str) -> Start | Loop | None:
+    """The plan of a workload with this number, as a workload of this name; None if there are fewer
+    plans."""
+    kind = kind_of(workload)
+    plan = next(islice(_random(kind, workload), number, None), None)
+    made = Start if kind is START else Loop
+    return None if plan is None else made(name, msgspec.to_builtins(plan))
 
 
 def in_words(found: Start | Loop) -> tuple[str, ...]:

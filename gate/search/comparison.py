@@ -48,6 +48,7 @@ from kvproof.gate.difference.workload import (
     Workload,
     follow,
 )
+from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.drawn_plans import accepted_by_both, one_sided, with_plans
 from kvproof.gate.search.freed import FREED_MAX, freed
 from kvproof.gate.search.needs import Needs, is_choice
@@ -270,10 +271,10 @@ class Comparison:
         """One run of a workload, by itself; None where it is none of the runs that are kept."""
         workload = self._as_drawn[name]
         called = f"{name}, run {number + 1}"
-        if isinstance(workload, Follow):
+        if isinstance(workload, Follow | Play | Start | Loop):
             return replace(workload, name=called)
-        if isinstance(workload, Play):
-            return replace(workload, name=called)
+        if isinstance(workload, Starts | Loops):
+            return around_scheduler.single(workload, number, called)
         if isinstance(workload, Plays):
             return Play(called, workload.connector, (workload.plans or ())[number])
         taken = (*self.on_base[name].taken, *self.on_head[name].taken)

@@ -19,7 +19,7 @@ from kvproof.gate.difference.compare import hides, on_head_alone
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Episodes, Fixed, Workload
+from kvproof.gate.difference.workload import Episodes, Fixed, Loops, Starts, Workload
 from kvproof.gate.search.workloads import SEEDS
 
 LIKELY, CERTAIN = 0.05, 0.01
@@ -169,5 +169,7 @@ class Needs:
             for part in range(PARTS):
                 name, apart = f"{workload.name} {part}", seed * SEEDS + part
                 yield replace(workload, name=name, seed=apart, episodes=EPISODES)
+        elif isinstance(workload, Starts | Loops):
+            yield replace(workload, name=f"{workload.name} in pairs", plans=PLANS)
         else:
             yield replace(workload, name=f"{workload.name} in pairs", **{"episodes": PLANS})

@@ -157,7 +157,7 @@ def _result(request: Drive, note: Note | None) -> Result:
 
         return connector_plans.driven(workload, place, note, excused=request.excused)
     if isinstance(workload, Start | Starts | Loop | Loops):
-        return around_scheduler.driven(workload, place, note)
+        return around_scheduler.driven(workload, place, note, excused=request.excused)
     known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
         found = judged.followed(
