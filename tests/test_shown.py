@@ -279,6 +279,21 @@ def test_a_quantity_at_the_end_is_the_last_one() -> None:
     assert recorder.made(whole=True).counts == {"free blocks at the end": 5, "events": 3}
 
 
-def test_encoded_images_are_counted() -> None:
-    found = connector_plans.driven(Plays("images", "images", 0, 6))
-    assert any(each.counts.get("encoder items computed", 0) > 0 for each in found.records)
+@pytest.mark.parametrize(
+    ("connector", "counted"),
+    [
+        ("images", "encoder items computed"),
+        ("offloading-files", "blocks loaded from lower tiers"),
+        ("offloading-files", "events"),
+    ],
+)
+def test_what_only_some_connectors_have_is_counted(connector: str, counted: str) -> None:
+    found = connector_plans.driven(Plays("plans", connector, 0, 6))
+    assert any(each.counts.get(counted, 0) > 0 for each in found.records)
+
+
+@pytest.mark.parametrize(("name", "worse"), COUNTED.items())
+def test_one_more_of_a_quantity_is_worse_or_better(name: str, worse: str) -> None:
+    base, head = Record(counts={name: 3}), Record(counts={name: 4})
+    assert Pair(base, head).worse(name) == (1 if worse == "more" else -1)
+    assert not any(Pair(base, head).worse(other) for other in COUNTED if other != name)
