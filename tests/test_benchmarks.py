@@ -119,8 +119,6 @@ def test_each_change_of_the_digest_can_be_made_and_the_page_has_the_answers() ->
         compile(source, each.file, "exec")
         assert source != (package / each.file).read_text(encoding="utf-8")
     assert digest.PAGE.read_text(encoding="utf-8") == "\n".join(digest.page())
-    found = [(each, answer) for each in known if (answer := digest.answer_of(each))]
-    assert all(digest.is_right(*each) for each in found)
 
 
 # The page of checks
