@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kvproof.gate.source.changes import USED, Changes
+from kvproof.model.files.reading import read_bytes
 from kvproof.reports.output.gate import GateFound
 
 FILE = Path(__file__).with_name("found.json")
@@ -28,7 +29,7 @@ class Measured(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def figure(changes: Changes) -> GateFound:
     """The figure of the part of vLLM in which most of the changed functions are, or of all parts
     where that has few defects."""
-    measured = msgspec.json.decode(FILE.read_bytes(), type=Measured)
+    measured = msgspec.json.decode(read_bytes(FILE, "table of what was found"), type=Measured)
     changed = Counter(each.part for each in changes.accounting if each.part != USED)
     [(part, _), *_] = changed.most_common(1) or [("", 0)]
     found, of = measured.parts.get(part, (0, 0))
