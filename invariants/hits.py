@@ -101,11 +101,11 @@ def serving(engine: EngineConfig, group: Group, known: int, hit: int, position: 
     ahead = 1 if engine.partial_block_hits and _reads_next(engine, group) else 0
     covered = engine.hash_lookahead_tokens
     if not begin < hit + ahead < end:
-        return [min(end + covered, known)]
+        return [end + covered]
     if not group.attention:
-        return [min(hit + covered, known)]
+        return [hit + covered]
     last = min(end, known - 1 + ahead)
-    return [min(each + covered, known) for each in range(last, hit + ahead - 1, -1)]
+    return [each + covered for each in range(last, hit + ahead - 1, -1)]
 
 
 def lacking(
@@ -132,12 +132,11 @@ def missing(
 ) -> Iterator[tuple[int, str]]:
     """What the hit needs and the cache lacks: pairs of a group's index and the shortest prefix that
     would serve."""
-
-    def is_cached(group: int, length: int) -> bool:
-        return (group, tokens[:length]) in keys
-
-    for index, length in lacking(engine, is_cached, len(tokens), hit):
-        yield index, tokens[:length]
+    for index, group in enumerate(engine.groups):
+        for position in positions(engine, group, hit):
+            lengths = serving(engine, group, len(tokens), hit, position)
+            if keys.isdisjoint([(index, tokens[:length]) for length in lengths]):
+                yield index, tokens[: lengths[-1]]
 
 
 NO_ROOM_FOR_COPY = "the copy of the block inside which the hit ends has no room"
