@@ -1,7 +1,8 @@
-"""The table of `run.py`'s results, as Markdown on standard output.
+"""The tables of `run.py`'s results, written into the page that has them.
 
-python benchmarks/pull_requests/table.py FOLDER > reports/pull_requests.md
+python benchmarks/pull_requests/table.py FOLDER reports/pull_requests.md
 
+What the page has from `HAND` on is written by hand, and stays.
 With `--found gate/search/found.json` it also writes how many of the defects that are kept aside
 (every third one of the list) were found in each part of vLLM. The gate says so beside a verdict
 that is not red. A defect that the folder does not have counts as not found.
@@ -9,6 +10,7 @@ that is not red. A defect that the folder does not have counts as not found.
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections import Counter
@@ -20,6 +22,15 @@ from typing import Any
 from run import commits, name
 
 Entry = dict[str, Any]
+
+INTRODUCTION = """\
+Made by `benchmarks/pull_requests/`, on two cores. Seconds are wall time; where other work had most
+of the cores, the processor time stands beside them. *Caught* is red by a check that says what the
+commit mends. *Not driven* is UNKNOWN: a changed statement that no run executes, or an operand of a
+changed condition that was constant in all runs. *Missed* is another verdict that is not red. The
+last column says why, as far as it is known. `a82f1b388f` was given as harmless: it lost the order
+of reuse that vllm#51482 restored.
+"""
 
 WORDS = {
     "mends": "mended commit as base, its parent as head",
@@ -72,19 +83,26 @@ def kept_aside(folder: Path) -> dict[str, list[int]]:
     return parts
 
 
+def _seconds(result: Entry) -> str:
+    """Wall time, and the processor time where other work had most of the two processors."""
+    wall, used = result["seconds"], result.get("processor_s", math.inf)
+    return f"{wall:.0f}" + f" ({used:.0f} of a processor)" * (used < wall)
+
+
 def section(folder: Path, kind: str) -> Iterator[str]:
     """The lines of one kind."""
     found = list(rows(folder, kind))
     yield f"## {WORDS[kind][0].upper()}{WORDS[kind][1:]}"
     yield ""
-    yield "| pull request | commit | about | result | seen by | seconds | not seen, because |"
-    yield "|---|---|---|---|---|---|---|"
+    columns = "pull request", "commit", "about", "result", "seen by", "seconds", "date", "why not"
+    yield f"| {' | '.join(columns)} |"
+    yield "|---|---|---|---|---|---|---|---|"
     for entry, result, worth in found:
         seen = ", ".join(f"`{check}`" for check in introduced(result)[:3])
         why = "" if worth in ("caught", "green") else entry.get("why", "")
         yield (
             f"| {entry['pull_request']} | `{entry['commit']}` | {entry['about']} | {worth} "
-            f"| {seen} | {result['seconds']:.0f} | {why} |"
+            f"| {seen} | {_seconds(result)} | {result['date']} | {why} |"
         )
     seconds = [result["seconds"] for _, result, _ in found]
     if seconds:
@@ -97,20 +115,23 @@ def section(folder: Path, kind: str) -> Iterator[str]:
     yield ""
 
 
+HAND = "## Defects that were not given"
+
+
 def main() -> int:
-    """Print the table."""
+    """Write the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path, help="what run.py has written")
+    parser.add_argument("page", type=Path, help="the page, whose tables are made again")
     parser.add_argument("--found", type=Path, help="where to write what the gate finds")
     args = parser.parse_args()
-    folder = args.folder
     if args.found:
-        measured = {"date": date.today().isoformat(), "parts": kept_aside(folder)}
+        measured = {"date": date.today().isoformat(), "parts": kept_aside(args.folder)}
         args.found.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
-    print("# The gate on real pull requests of vLLM\n")
-    print("Made by `benchmarks/pull_requests/`, on two cores. Seconds are wall time.\n")
-    for kind in WORDS:
-        print("\n".join(section(folder, kind)))
+    text = args.page.read_text(encoding="utf-8")
+    lines = ["# The gate on real pull requests of vLLM", "", INTRODUCTION]
+    lines += [line for kind in WORDS for line in section(args.folder, kind)]
+    args.page.write_text("\n".join([*lines, text[text.index(HAND) :]]), encoding="utf-8")
     return 0
 
 
