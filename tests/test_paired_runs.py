@@ -215,11 +215,23 @@ def test_what_is_worse_in_many_runs_and_better_in_none_costs_more(
     found = compare(base, head)
     found.drive([RUN])
     expected = [("tokens hit", worse, worse + 3, 6 * worse, 4 * worse)] if told else []
-    weighed = costs(found)
+    turns = iter([True, False])
+    weighed = costs(found, lambda: next(turns))
     assert [each[:5] for each in weighed.costs] == expected
     suspected = worse >= WORSE_MIN and not better
     named = f"of {again} fresh runs it is worse in {again} and better in 0"
     assert [each.endswith(named) for each in weighed.unconfirmed] == [True] * (suspected > told)
+
+
+def test_what_is_rare_has_fresh_runs_until_it_is_seen_often_enough(compare: Compare) -> None:
+    def runs(workload: Workload, hit: int) -> Result:
+        number = 1 if workload.name.startswith("fresh") else WORSE_MIN
+        return replace(nothing(workload), records=several(number, tokens_hit=hit))
+
+    found = compare(lambda each: runs(each, 6), lambda each: runs(each, 4))
+    found.drive([RUN])
+    turns = iter([True] * AGAIN_MIN)
+    assert [each.what for each in costs(found, lambda: next(turns)).costs] == ["tokens hit"]
 
 
 def test_episodes_again_are_those_that_were_drawn() -> None:

@@ -13,7 +13,11 @@ SEARCHED = 0.9
 """The share of the budget after which no workload begins."""
 
 FOUND = 0.75
-"""The same where something was found: it must still be shrunk and written."""
+"""The same where something was found, which must still be shrunk and written, or where something
+has to be seen more often in fresh runs."""
+
+WEIGHED = 0.95
+"""The share of the budget after which no fresh runs begin."""
 
 SURE_S = 120
 """A budget of so many seconds is not looked at: a start takes less on any machine seen so far."""

@@ -33,7 +33,7 @@ from kvproof.gate.difference.compare import (
 from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.protocol import Accepts, Seen
-from kvproof.gate.difference.record import Need, Pair
+from kvproof.gate.difference.record import Differences, Need, Pair
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import (
     Episodes,
@@ -136,6 +136,7 @@ class Comparison:
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
         self.costs: list[Confirmed] = []
         self.needs = Needs(self)
+        self.differences = Differences()
         self._as_drawn: dict[str, Workload] = {}
         self._around: dict[bytes, Result] = {}
         self._accepts: dict[str, tuple[Accepts, Accepts]] = {}
@@ -166,7 +167,9 @@ class Comparison:
         self.names += [workload.name for workload in workloads]
         self.workloads.update({workload.name: workload for workload in workloads})
         for workload, of_base, of_head in zip(workloads, base, head, strict=True):
-            self.needs.add(workload.name, pairs(of_base, of_head))
+            taken = pairs(of_base, of_head)
+            self.needs.add(workload.name, taken)
+            self.differences.add(taken)
             self.unseen_on_base.add(workload, of_base)
             self.unseen_on_head.add(workload, of_head)
 

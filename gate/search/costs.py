@@ -6,12 +6,13 @@ none, and does so again in fresh runs. By chance that hardly happens: a sign tes
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.record import COUNTED, Pair
+from kvproof.gate.difference.record import COUNTED, Differences, Pair
 from kvproof.gate.difference.result import pairs
 from kvproof.gate.difference.workload import Episodes, Follow, Loops, Plays, Starts, Workload
 from kvproof.gate.search import workloads
@@ -25,7 +26,7 @@ AGAIN_MIN = 5
 """The number of fresh runs in which it must do so again."""
 
 FRESH = 8
-"""The number of workloads with fresh runs."""
+"""The number of workloads with fresh runs that are driven before these are counted again."""
 
 APART = 900_000
 """The seeds of the fresh runs are so far from those of the search."""
@@ -77,28 +78,43 @@ def counted(comparison: Comparison) -> list[Counted]:
     ]
 
 
-def differences(runs: Sequence[Counted]) -> list[Difference]:
+def differences(found: Differences) -> list[Difference]:
     """How often each quantity differs."""
-    found = []
-    for what in COUNTED:
-        signs = [each.pair.worse(what) for each in runs]
-        worse, better = sum(sign > 0 for sign in signs), sum(sign < 0 for sign in signs)
-        if worse or better:
-            found.append(Difference(what, worse, better, len(runs)))
-    return found
+    return [
+        Difference(what, found.worse[what], found.better[what], found.runs)
+        for what in COUNTED
+        if found.worse[what] or found.better[what]
+    ]
 
 
-def costs(comparison: Comparison) -> Weighed:
-    """What costs more, in the search and again in fresh runs. Raises Ended."""
+def suspected(found: Differences) -> list[Difference]:
+    """The quantities that cost more in these runs."""
+    return [each for each in differences(found) if each.worse >= WORSE_MIN and not each.better]
+
+
+def costs(comparison: Comparison, go_on: Callable[[], bool]) -> Weighed:
+    """What costs more, in the search and again in fresh runs. What is rare needs many of these, so
+    they come for as long as something is open and `go_on` says so. Raises Ended."""
     runs = counted(comparison)
-    suspects = [each for each in differences(runs) if each.worse >= WORSE_MIN and not each.better]
-    if not suspects:
-        return Weighed([], [])
-    fresh = _fresh(comparison, runs, [each.what for each in suspects])
-    again = {each.what: each for each in differences(fresh)}
+    suspects = suspected(comparison.differences)
+    fresh = Differences()
+    again: dict[str, Difference] = {}
+    kinds = _kinds(comparison, runs, [each.what for each in suspects])
+    for part in count():
+        still_open = [
+            each
+            for each in suspects
+            if each.what not in again
+            or not (again[each.what].better or again[each.what].worse >= AGAIN_MIN)
+        ]
+        if not still_open or not go_on():
+            break
+        fresh.add(_fresh(comparison, kinds, part))
+        none = {each.what: Difference(each.what, 0, 0, fresh.runs) for each in suspects}
+        again = none | {each.what: each for each in differences(fresh)}
     weighed = Weighed([], [])
     for suspect in suspects:
-        found = again.get(suspect.what, Difference(suspect.what, 0, 0, len(fresh)))
+        found = again.get(suspect.what, Difference(suspect.what, 0, 0, 0))
         if found.worse >= AGAIN_MIN and not found.better:
             weighed.costs.append(_cost(suspect.what, runs))
         else:
@@ -118,33 +134,40 @@ def _cost(what: str, runs: Sequence[Counted]) -> Cost:
     return Cost(what, len(worse), len(runs), base, head, smallest)
 
 
-def _fresh(
+def _kinds(
     comparison: Comparison, runs: Sequence[Counted], suspects: Sequence[str]
-) -> list[Counted]:
-    """Fresh runs of the kinds in which head was worse, the most frequent kinds first."""
+) -> list[tuple[Workload, str]]:
+    """The workloads in which head was worse, with the kinds of cache groups of a plan for a
+    connector: the most frequent ones first."""
     often = Counter(
-        each.workload for each in runs if any(each.pair.worse(what) > 0 for what in suspects)
+        (each.workload, _groups(comparison, each))
+        for each in runs
+        if any(each.pair.worse(what) > 0 for what in suspects)
     )
+    return [(comparison.workloads[name], kinds) for (name, kinds), _ in often.most_common(FRESH)]
+
+
+def _groups(comparison: Comparison, run: Counted) -> str:
+    kinds = comparison.on_head[run.workload].kinds
+    return kinds[run.number] if kinds else ""
+
+
+def _fresh(comparison: Comparison, kinds: Sequence[tuple[Workload, str]], part: int) -> list[Pair]:
+    """Fresh runs of these kinds. Each `part` has others."""
     these = [
         fresh
-        for number, (name, _) in enumerate(often.most_common(FRESH))
-        for fresh in _like(comparison.workloads[name], comparison.seed, number)
+        for number, (workload, groups) in enumerate(kinds)
+        for fresh in _like(workload, groups, comparison.seed, part * FRESH + number)
     ]
-    both = comparison.pairs_of(these)
-    return [
-        Counted(name, number, pair)
-        for name, found in both.items()
-        for number, pair in enumerate(found)
-        if pair.comparable
-    ]
+    return [pair for taken in comparison.pairs_of(these).values() for pair in taken]
 
 
-def _like(workload: Workload, seed: int, number: int) -> Iterator[Workload]:
+def _like(workload: Workload, groups: str, seed: int, number: int) -> Iterator[Workload]:
     """Another workload of the same kind, with other runs."""
-    name = f"fresh runs {number + 1}"
+    name, apart = f"fresh runs {number + 1}", APART + number
     if isinstance(workload, Follow | Episodes):
-        yield replace(workloads.like(workload, seed, APART + number), name=name)
+        yield replace(workloads.like(workload, seed, apart), name=name)
     elif isinstance(workload, Plays):
-        yield replace(workload, name=name, seed=workload.seed + APART, plans=None)
+        yield replace(workload, name=name, seed=workload.seed + apart, plans=None, kinds=groups)
     elif isinstance(workload, Starts | Loops):
-        yield replace(workload, name=name, seed=workload.seed + APART)
+        yield replace(workload, name=name, seed=workload.seed + apart)

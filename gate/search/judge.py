@@ -12,7 +12,7 @@ from kvproof.gate.difference.judged import Key
 from kvproof.gate.difference.protocol import RecordRun, Seen
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Plays
-from kvproof.gate.search.budget import FOUND, SEARCHED, enough, require, too_short
+from kvproof.gate.search.budget import FOUND, SEARCHED, WEIGHED, enough, require, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, costs
 from kvproof.gate.search.named_features import in_loops
@@ -150,9 +150,9 @@ class _Judge:
             cannot = self._searched()
             if not (cannot or self._fails()):
                 self.line.show("comparing what costs more ...")
-                self.comparison.weigh_needs(self._has_time)
-                if self._has_time():
-                    weighed = costs(self.comparison)
+                self.comparison.weigh_needs(self._may_weigh)
+                if self._may_weigh():
+                    weighed = costs(self.comparison, self._may_weigh)
                     found_costs = weighed.costs
                     self.not_written += (f"not confirmed: {each}" for each in weighed.unconfirmed)
                 else:
@@ -236,6 +236,9 @@ class _Judge:
 
     def _has_time(self) -> bool:
         return bool(time.monotonic() < self.end)
+
+    def _may_weigh(self) -> bool:
+        return bool(time.monotonic() < self.begin + WEIGHED * self.args.budget)
 
     def _fails(self) -> bool:
         grave: Severity = self.args.fail_on

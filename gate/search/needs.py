@@ -94,6 +94,15 @@ class Needs:
             if tried >= TRIES and need not in self._told and not is_choice(need)
         ]
 
+    @property
+    def likely(self) -> list[Need]:
+        """What head has needed more often than chance explains, and is not told yet."""
+        return [
+            need
+            for need in self._where
+            if need not in self._told and by_chance(self.more[need], self.less[need]) <= LIKELY
+        ]
+
     def add(self, name: str, runs: Iterable[Pair]) -> None:
         """Count what the runs of a workload need."""
         for number, pair in enumerate(runs):
@@ -115,11 +124,7 @@ class Needs:
     def weigh(self, go_on: Callable[[], bool]) -> Iterator[tuple[str, Break, Result]]:
         """What head needs more often, in the search and again in fresh runs. Those for which there
         was no time, or which were too many, are left in `unweighed`. Raises Ended."""
-        likely = [
-            need
-            for need in self._where
-            if need not in self._told and by_chance(self.more[need], self.less[need]) <= LIKELY
-        ]
+        likely = self.likely
         likely.sort(key=lambda n: (len(n.excuses) > 0, is_choice(n), self.less[n] - self.more[n]))
         self.unweighed = likely
         while self.unweighed and len(likely) - len(self.unweighed) < WEIGHED_MAX and go_on():

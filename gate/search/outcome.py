@@ -18,7 +18,7 @@ from kvproof.gate.difference.result import pairs, severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
-from kvproof.gate.search.costs import Cost, Counted, counted, differences
+from kvproof.gate.search.costs import Cost, Counted, differences
 from kvproof.gate.search.differing import unlike
 from kvproof.gate.search.found import figure
 from kvproof.gate.search.search import reached
@@ -344,7 +344,7 @@ def _parts(comparison: Comparison, one: Counted) -> str:
 
 
 def _differs(comparison: Comparison | None) -> Iterator[GateDifference]:
-    for each in differences(counted(comparison)) if comparison else ():
+    for each in differences(comparison.differences) if comparison else ():
         yield GateDifference(**each._asdict())
 
 

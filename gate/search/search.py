@@ -43,6 +43,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.costs import suspected
 from kvproof.gate.search.differing import Differing
 from kvproof.gate.search.differing_plans import DifferingPlans
 from kvproof.gate.search.further import Further
@@ -79,7 +80,8 @@ OF_ENGINES: tuple[OfEngines, ...] = (workloads.of_starts, workloads.of_loops)
 
 class Search:
     """The search. `until` is when the last workload may begin, by `time.monotonic`, once something
-    is introduced, which must be shrunk and written; else it may begin up to `longest`. `fails` says
+    is introduced, which must be shrunk and written, or is suspected; else it may begin up to
+    `longest`. `fails` says
     whether what was confirmed so far is enough to end. `connected` are the changed functions of
     connectors and of what only they reach, and `paired` those that plans of a pair of engines reach
     as clusters do; `connectors` are the names of those that can be driven, and `reaching` of those
@@ -141,6 +143,7 @@ class Search:
         self.cut_short = False
         self._due = True
         self._known = (0, False)
+        self._suspects = (0, False)
         self._only_rest = False
 
     def prepare(self) -> None:
@@ -374,8 +377,16 @@ class Search:
         return self.fails() or self._time_is_up() or self._is_known()
 
     def _time_is_up(self) -> bool:
-        limit = self.until if self.comparison.introduced else self.longest
-        return time.monotonic() >= limit
+        early = self.comparison.introduced or self._has_suspects()
+        return time.monotonic() >= (self.until if early else self.longest)
+
+    def _has_suspects(self) -> bool:
+        """Whether something has to be seen more often in fresh runs, which take time."""
+        both = self.comparison
+        if self._suspects[0] != len(both.names):
+            suspects = both.needs.likely or suspected(both.differences)
+            self._suspects = len(both.names), bool(suspects)
+        return self._suspects[1]
 
     def _is_known(self) -> bool:
         """Whether the first workloads of each kind were driven, all of the change was executed that
