@@ -115,10 +115,8 @@ def unnamed(_key: Any) -> object:
 
 def pools(scheduler: Any) -> list[Any]:
     """The block pools of an engine: the scheduler's first, then those of its connector."""
-    from vllm.v1.core.block_pool import BlockPool
-
     first = scheduler.kv_cache_manager.block_pool
-    others = (each for _, each in reached(scheduler) if isinstance(each, BlockPool))
+    others = (each for _, each in reached(scheduler) if isinstance(each, type(first)))
     return [first, *(each for each in others if each is not first)]
 
 
