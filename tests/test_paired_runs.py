@@ -147,15 +147,18 @@ def test_what_base_needs_elsewhere_or_may_choose_must_be_needed_more_often(
 
 @pytest.mark.parametrize("runs", [2, 6])
 @pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("by", ["", "copied_before_filled"])
 def test_what_base_breaks_in_another_run_must_be_broken_more_often(
-    compare: Compare, by: str, fresh: bool, runs: int
+    compare: Compare, by: str, whole: bool, fresh: bool, runs: int
 ) -> None:
-    """Also where the same known finding explains both: head may break it by another cause."""
+    """Also where the same known finding explains both: head may break it by another cause. What
+    breaks may end the run."""
     found, other = broken("pool_adds_up", by=by), replace(RUN, name="another run")
 
     def shows(workload: Workload, times: int, *breaks: Break) -> Result:
-        record = replace(taken(), broken=tuple(each.signature.check for each in breaks))
+        checks = tuple(each.signature.check for each in breaks)
+        record = replace(taken(), broken=checks, whole=whole or not breaks)
         number = PLANS if is_further(workload) else times
         return replace(result(workload.name, *breaks), records=(record,) * number)
 

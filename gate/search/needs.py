@@ -53,6 +53,14 @@ def is_choice(need: Need) -> bool:
     return any(each.kind == "choice" for each in need.excuses)
 
 
+def _alone(pair: Pair) -> list[Need]:
+    """What head alone needs or breaks in a run that base takes to its end. A break may end the run
+    of head; excuses are compared in whole runs only."""
+    if not pair.base.whole:
+        return []
+    return [need for need in pair.new_on_head if pair.head.whole or not need.excuses]
+
+
 class TakesRuns(Protocol):
     """What takes runs on base and on head: the comparison."""
 
@@ -107,11 +115,10 @@ class Needs:
         """Count what the runs of a workload need."""
         for number, pair in enumerate(runs):
             self._of_base |= {each.need for each in pair.base.needed}
-            if pair.comparable:
-                self.less.update(Pair(pair.head, pair.base).new_on_head)
-                for need in pair.new_on_head:
-                    self.more[need] += 1
-                    self._where.setdefault(need, []).append((name, number))
+            self.less.update(_alone(Pair(pair.head, pair.base)))
+            for need in _alone(pair):
+                self.more[need] += 1
+                self._where.setdefault(need, []).append((name, number))
 
     def confirm(self) -> Iterator[tuple[str, Break, Result]]:
         """What head needs without a reason, and base never did in this search: the workload, the
@@ -161,9 +168,9 @@ class Needs:
     def _more_often(self, found: Break, need: Need) -> bool:
         """Whether head alone has a need in significantly more fresh runs than base alone."""
         both = self._comparison.pairs_of([*self._fresh(found)]).values()
-        taken = [pair for of_one in both for pair in of_one if pair.comparable]
-        more = sum(need in pair.new_on_head for pair in taken)
-        less = sum(need in Pair(pair.head, pair.base).new_on_head for pair in taken)
+        taken = [pair for of_one in both for pair in of_one]
+        more = sum(need in _alone(pair) for pair in taken)
+        less = sum(need in _alone(Pair(pair.head, pair.base)) for pair in taken)
         return by_chance(more, less) <= CERTAIN
 
     def _fresh(self, found: Break) -> Iterator[Workload]:
