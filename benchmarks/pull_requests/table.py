@@ -115,7 +115,7 @@ def section(folder: Path, kind: str) -> Iterator[str]:
     yield ""
 
 
-HAND = "## Defects that were not given"
+HAND = "## About these runs"
 
 
 def main() -> int:
