@@ -9,6 +9,7 @@ these layers would have.
 import copy
 import functools
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,8 +59,6 @@ LATENT = {
     "SlidingWindowSpec": "SlidingWindowMLASpec",
 }
 """The specs of attention, each with the corresponding spec of latent attention."""
-INSTANCE = "kvproof"
-"""The name that the replicas of data parallelism share."""
 HEAD_BYTES = 16
 """The bytes of the values of a head, of any type."""
 MODEL_TOKENS_MAX = int(_CONFIG["max_position_embeddings"])
@@ -523,7 +522,9 @@ def scheduler(
     parallel.decode_context_parallel_size = stripes
     parallel.tensor_parallel_size = parallel.world_size = ranks
     if replica is not None:
-        vllm_config.instance_id, parallel.data_parallel_index = INSTANCE, replica
+        # The replicas share it, and no other process: files in shared memory have this name.
+        vllm_config.instance_id = f"kvproof-{os.getpid()}"
+        parallel.data_parallel_index = replica
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching and not served.encodes
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)

@@ -1,6 +1,7 @@
 """What outlives an engine, or lies beside it: engines that are started again over the same store,
 replicas on one machine, and what stays open at the end."""
 
+import os
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.connector import (
     MooncakeStoreConnector,
 )
+from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.file_mapper import FileMapper
 
@@ -89,6 +91,21 @@ def test_replicas_have_a_memory_each(
             lambda self, engine_id, **more: make(self, engine_id=engine_id[:-1], **more),
         )
         assert rules(play(subject, plan)) & WRONG
+
+
+def test_replicas_share_an_instance_that_no_other_process_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Files in shared memory have its name: base and head would have the same ones."""
+    names, make = set[str](), Scheduler.__init__
+
+    def made(self: Any, vllm_config: Any, *rest: Any, **more: Any) -> None:
+        names.add(vllm_config.instance_id)
+        make(self, vllm_config, *rest, **more)
+
+    monkeypatch.setattr(Scheduler, "__init__", made)
+    play(OFFLOADING, ConnectorPlan(ENGINE, (PROMPT,), replicas=True))
+    assert names == {f"kvproof-{os.getpid()}"}
 
 
 def test_a_client_that_stays_open_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
