@@ -182,6 +182,24 @@ def test_what_base_breaks_in_another_run_must_be_broken_more_often(
     assert [each.key for _, each in both.still_there()] == [found.key] * (not told)
 
 
+def test_what_comes_again_and_not_more_often_in_fresh_runs_is_named(compare: Compare) -> None:
+    other = replace(RUN, name="another run")
+
+    def base(workload: Workload) -> Result:
+        needs = [need(TODAY)] * (workload.name == other.name)
+        return excused(workload, *needs, times=6)
+
+    def head(workload: Workload) -> Result:
+        fresh = workload.name.startswith("around")
+        return excused(workload, *[need(TODAY)] * (not fresh), times=6)
+
+    found = compare(base, head)
+    found.drive([other, RUN])
+    found.weigh_needs(lambda: True)
+    assert not found.introduced
+    assert found.needs.not_more == [need(TODAY)]
+
+
 def test_chance_is_excluded_by_a_sign_test() -> None:
     assert by_chance(7, 0) < 0.01 < by_chance(6, 0)
     assert by_chance(0, 0) == 1

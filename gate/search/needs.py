@@ -92,6 +92,7 @@ class Needs:
         self._tried: Counter[Need] = Counter()
         self._told: set[Need] = set()
         self.unweighed: list[Need] = []
+        self.not_more: list[Need] = []
 
     @property
     def not_again(self) -> list[Need]:
@@ -99,7 +100,9 @@ class Needs:
         return [
             need
             for need, tried in self._tried.items()
-            if tried >= TRIES and need not in self._told and not is_choice(need)
+            if need not in self._told
+            and not is_choice(need)
+            and (tried >= TRIES or not self._where[need])
         ]
 
     @property
@@ -130,7 +133,8 @@ class Needs:
 
     def weigh(self, go_on: Callable[[], bool]) -> Iterator[tuple[str, Break, Result]]:
         """What head needs more often, in the search and again in fresh runs. Those for which there
-        was no time, or which were too many, are left in `unweighed`. Raises Ended."""
+        was no time, or which were too many, are left in `unweighed`, and those that come again, and
+        not significantly more often in fresh runs, in `not_more`. Raises Ended."""
         likely = self.likely
         likely.sort(key=lambda n: (len(n.excuses) > 0, is_choice(n), self.less[n] - self.more[n]))
         self.unweighed = likely
@@ -139,6 +143,8 @@ class Needs:
             for shown in self._again(need):
                 if self._more_often(shown[1], need):
                     yield shown
+                else:
+                    self.not_more.append(need)
 
     def _base_does(self, need: Need) -> bool:
         """Whether base needs all of these excuses for one break in some run."""
