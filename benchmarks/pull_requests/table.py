@@ -3,8 +3,8 @@
 python benchmarks/pull_requests/table.py FOLDER reports/pull_requests.md
 
 What the page has from `HAND` on is written by hand, and stays.
-With `--found gate/search/found.json` it also writes how many of the defects that are kept aside
-(every third one of the list) were found in each part of vLLM. The gate says so beside a verdict
+With `--found gate/search/found.json` it also writes how many of every third of the defects of the
+list, which the authors of the gate had, were found in each part of vLLM. The gate says so beside a verdict
 that is not red. A defect that the folder does not have counts as not found.
 """
 
@@ -66,9 +66,9 @@ def rows(folder: Path, kind: str) -> Iterator[tuple[Entry, Entry, str]]:
             yield entry, result, judgement(entry, result)
 
 
-def kept_aside(folder: Path) -> dict[str, list[int]]:
-    """For each part of vLLM, how many of the defects that are kept aside were found, and how many
-    there are. A defect is in the part in which it has the most functions."""
+def every_third(folder: Path) -> dict[str, list[int]]:
+    """For each part of vLLM, how many of every third of the defects were found, and how many there
+    are. A defect is in the part in which it has the most functions."""
     parts: dict[str, list[int]] = {}
     defects = [entry for entry in commits([]) if entry["kind"] != "harmless"]
     for entry in defects[2::3]:
@@ -126,7 +126,7 @@ def main() -> int:
     parser.add_argument("--found", type=Path, help="where to write what the gate finds")
     args = parser.parse_args()
     if args.found:
-        measured = {"date": date.today().isoformat(), "parts": kept_aside(args.folder)}
+        measured = {"date": date.today().isoformat(), "parts": every_third(args.folder)}
         args.found.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     text = args.page.read_text(encoding="utf-8")
     lines = ["# The gate on real pull requests of vLLM", "", INTRODUCTION]

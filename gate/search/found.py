@@ -1,4 +1,5 @@
-"""How many real defects the gate finds, of those that were kept aside while it was built.
+"""How many real defects the gate finds, of every third of a list that its authors had. Of changes
+that they have not seen, it finds fewer.
 
 `found.json` is written by `benchmarks/pull_requests/table.py`. It has the date, and for each part
 of vLLM the number of defects that were found, and of those that were tried.

@@ -161,8 +161,9 @@ class GateRan(OutputPart, frozen=True, kw_only=True):
 
 
 class GateFound(OutputPart, frozen=True, kw_only=True):
-    """How many of the real defects that were kept aside while kvproof was built its gate has found,
-    on this date: those of the changed `part` of vLLM, or of all parts."""
+    """How many real defects the gate has found on this date, of every third of a list that its
+    authors had: those in the changed `part` of vLLM, or in all parts. Of changes that they have not
+    seen, expect fewer."""
 
     part: str
     found: Annotated[int, Meta(ge=0)]
