@@ -4,8 +4,8 @@ python benchmarks/pull_requests/table.py FOLDER reports/pull_requests.md
 
 What the page has from `HAND` on is written by hand, and stays.
 With `--found gate/search/found.json` it also writes how many of every third of the defects of the
-list, which the authors of the gate had, were found in each part of vLLM. The gate says so beside a verdict
-that is not red. A defect that the folder does not have counts as not found.
+list, which the authors of the gate had, were found in each part of vLLM. The gate says so beside a
+verdict that is not red. A defect that the folder does not have counts as not found.
 """
 
 import argparse
