@@ -456,6 +456,59 @@ def _further_configs(
     return further
 
 
+def config_of(
+    model: ModelConfig,
+    *,
+    block_size: int,
+    chunk_tokens: int,
+    requests: int,
+    prefix_caching: bool,
+    overlaps: bool,
+    states: tuple[str, int] | None,
+    scheduling: Mapping[str, Any],
+    caching: Mapping[str, Any] | None = None,
+    declared: ModelConfig | None = None,
+    **further: Any,
+) -> VllmConfig:
+    """The config of an engine that serves a model, after vLLM's own checks of it.
+
+    `block_size` is the smallest of its layers' attention in tokens, and a step has at most
+    `chunk_tokens` tokens of `requests` requests. `states` says which states a Mamba layer keeps,
+    under vLLM's name, and the tokens of one of its blocks. `scheduling` and `caching` have further
+    settings of the scheduler and of the cache, and `further` the configs of optional parts. A model
+    that vLLM's checks do not take is `declared` as another one. Raises AdapterDrift where this vLLM
+    refuses the settings."""
+    made: VllmConfig = adapt.made(
+        VllmConfig,
+        model_config=declared or model,
+        scheduler_config=SchedulerConfig(
+            max_num_seqs=requests,
+            max_num_batched_tokens=max(chunk_tokens, requests),
+            max_model_len=MODEL_TOKENS_MAX,
+            enable_chunked_prefill=True,
+            is_encoder_decoder=False,
+            async_scheduling=False,
+            **scheduling,
+        ),
+        cache_config=CacheConfig(
+            block_size=block_size, enable_prefix_caching=prefix_caching, **caching or {}
+        ),
+        device_config=DeviceConfig("cpu"),
+        **further,
+    )
+    # An engine computes these values from its model's layers and its platform; here they are set.
+    # The CPU platform would switch overlapping steps off.
+    made.model_config = model
+    made.scheduler_config.async_scheduling = overlaps
+    made.scheduler_config.max_num_batched_tokens = chunk_tokens
+    made.scheduler_config.max_num_scheduled_tokens = chunk_tokens
+    made.cache_config.block_size = block_size
+    made.cache_config.enable_prefix_caching = prefix_caching
+    if states is not None:
+        made.cache_config.mamba_cache_mode, made.cache_config.mamba_block_size = states
+    return made
+
+
 def scheduler(
     cfg: config.EngineConfig,
     load_failure: str,
@@ -481,41 +534,32 @@ def scheduler(
     `replica` is its number among the engines of data parallelism, without experts."""
     stripes = stripes or ranks
     largest = max(g.block_size for g in cfg.groups)
-    model = served.config
-    vllm_config = adapt.made(
-        VllmConfig,
-        model_config=model if served.encodes or served.large else model_config(),
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=cfg.max_requests,
-            max_num_batched_tokens=max(cfg.chunk_tokens, cfg.max_requests),
-            policy=cfg.policy,
-            max_model_len=MODEL_TOKENS_MAX,
-            enable_chunked_prefill=True,
-            is_encoder_decoder=False,
+    mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
+    vllm_config = config_of(
+        served.config,
+        declared=None if served.encodes or served.large else model_config(),
+        block_size=smallest_block(cfg),
+        chunk_tokens=cfg.chunk_tokens,
+        requests=cfg.max_requests,
+        prefix_caching=cfg.prefix_caching,
+        overlaps=cfg.overlaps,
+        states=("all" if every_state else mamba.mode, mamba.block_size) if mamba else None,
+        scheduling={
+            "policy": cfg.policy,
             # Set below; older releases refuse an explicit False beside KV events.
-            disable_hybrid_kv_cache_manager=len(cfg.groups) == 1,
-            async_scheduling=False,
+            "disable_hybrid_kv_cache_manager": len(cfg.groups) == 1,
             **options.of_scheduler(cfg),
-        ),
-        cache_config=CacheConfig(
-            block_size=smallest_block(cfg),
-            enable_prefix_caching=cfg.prefix_caching,
+        },
+        caching={
             **options.of_cache(cfg),
             # Connectors read it there; the scheduler gets the size of hashes below.
             **adapt.accepted(CacheConfig, prefix_match_unit=cfg.match_unit or None),
-        ),
-        device_config=DeviceConfig("cpu"),
+        },
         **_further_configs(cfg, load_failure, turns, pushes, connector, served.hidden),
     )
-    # An engine computes these values from its model's layers and its memory; here they are set. The
-    # CPU platform would switch overlapping steps off.
-    vllm_config.model_config = model
-    vllm_config.scheduler_config.async_scheduling = cfg.overlaps
     vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = connector is not None and not (
         supports_groups(vllm_config.kv_transfer_config)
     )
-    vllm_config.scheduler_config.max_num_batched_tokens = cfg.chunk_tokens
-    vllm_config.scheduler_config.max_num_scheduled_tokens = cfg.chunk_tokens
     cache = vllm_config.cache_config
     cache.block_size = min(on_rank(group, stripes).block_size for group in cfg.groups)
     parallel = vllm_config.parallel_config
@@ -527,10 +571,6 @@ def scheduler(
         parallel.data_parallel_index = replica
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching and not served.encodes
-    mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
-    if mamba is not None:
-        cache.mamba_cache_mode = "all" if every_state else mamba.mode
-        cache.mamba_block_size = mamba.block_size
     adapt.validate(vllm_config)
     chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
     caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, of_rank, served)

@@ -13,7 +13,6 @@ from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietl
 
 import torch
 from msgspec.structs import replace
-from vllm.config import CacheConfig, DeviceConfig, SchedulerConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher
@@ -49,6 +48,9 @@ ANSWERLESS = (
 
 LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
 STEPS_MAX = 400
+REQUESTS_MAX = 4
+"""The largest number of requests that a step serves."""
+
 REFUSALS = (ValueError, NotImplementedError)
 """The exceptions with which vLLM says that it cannot serve a model, or not with this little
 memory."""
@@ -354,44 +356,27 @@ class StartedEngine:
         return None if counted is None else counted(self.vllm_config, self.max_model_len)
 
 
-def config_of(plan: StartupPlan, override: int | None, **further: Any) -> VllmConfig:
+def config_of(plan: StartupPlan, override: int | None, **further: Any) -> Any:
     """The config of an engine before its start-up. `further` has the configs of optional parts."""
     model = copy.copy(build.model_config())
-    smallest = min((each.block for each in plan.layers if each.kind != "mamba"), default=8)
-    made: VllmConfig = adapt.made(
-        VllmConfig,
-        model_config=model,
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=4,
-            max_num_batched_tokens=plan.chunk_tokens,
-            max_model_len=model.max_model_len,
-            enable_chunked_prefill=True,
-            is_encoder_decoder=False,
-            disable_hybrid_kv_cache_manager=not plan.hybrid,
-            async_scheduling=False,
-        ),
-        cache_config=CacheConfig(block_size=smallest, enable_prefix_caching=plan.prefix_caching),
-        device_config=DeviceConfig("cpu"),
+    mamba = next((each for each in plan.layers if each.kind == "mamba"), None)
+    made = build.config_of(
+        model,
+        block_size=min((each.block for each in plan.layers if each.kind != "mamba"), default=8),
+        chunk_tokens=plan.chunk_tokens,
+        requests=REQUESTS_MAX,
+        prefix_caching=plan.prefix_caching,
+        overlaps=plan.overlaps and plan.stages == 1,
+        states=(_states(plan), mamba.block) if mamba else None,
+        scheduling={"disable_hybrid_kv_cache_manager": not plan.hybrid},
         **further,
     )
-    # The CPU platform changes these; a model and a GPU would set them.
-    model = made.model_config
-    model.max_model_len = plan.max_model_len
+    model.max_model_len = made.scheduler_config.max_model_len = plan.max_model_len
     model.original_max_model_len = -1 if plan.auto else plan.max_model_len
     made.parallel_config.pipeline_parallel_size = plan.stages
     made.parallel_config.decode_context_parallel_size = plan.shards
-    scheduling, cache = made.scheduler_config, made.cache_config
-    scheduling.async_scheduling = plan.overlaps and plan.stages == 1
-    scheduling.disable_hybrid_kv_cache_manager = not plan.hybrid
-    scheduling.max_model_len = plan.max_model_len
-    scheduling.max_num_batched_tokens = plan.chunk_tokens
-    scheduling.max_num_scheduled_tokens = plan.chunk_tokens
-    cache.block_size, cache.enable_prefix_caching = smallest, plan.prefix_caching
-    cache.num_gpu_blocks_override = override
-    mamba = next((each for each in plan.layers if each.kind == "mamba"), None)
-    if mamba is not None:
-        cache.mamba_cache_mode = _states(plan)
-        cache.mamba_block_size = mamba.block
+    made.scheduler_config.disable_hybrid_kv_cache_manager = not plan.hybrid
+    made.cache_config.num_gpu_blocks_override = override
     return made
 
 
