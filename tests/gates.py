@@ -187,6 +187,7 @@ COSTS = (
     GateCost(
         what="tokens hit",
         worse=24,
+        better=0,
         runs=500,
         base=12_340,
         head=11_210,

@@ -13,7 +13,7 @@ from kvproof.gate.difference.record import Need, Pair, Record
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.costs import AGAIN_MIN, WORSE_MIN, costs
+from kvproof.gate.search.costs import LIKELY, costs
 from kvproof.gate.search.needs import PLANS, by_chance
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
@@ -213,45 +213,64 @@ def several(number: int, **counts: int) -> tuple[Record, ...]:
 @pytest.mark.parametrize(
     ("worse", "better", "again", "told"),
     [
-        (WORSE_MIN, 0, AGAIN_MIN, True),
-        (WORSE_MIN - 1, 0, AGAIN_MIN, False),
-        (WORSE_MIN, 1, AGAIN_MIN, False),
-        (WORSE_MIN, 0, AGAIN_MIN - 1, False),
+        (8, 0, (5, 0), True),
+        (7, 0, (5, 0), False),
+        (8, 1, (5, 0), False),
+        (79, 10, (12, 4), True),
+        (79, 10, (8, 8), False),
+        (8, 0, (4, 0), False),
     ],
 )
-def test_what_is_worse_in_many_runs_and_better_in_none_costs_more(
-    compare: Compare, worse: int, better: int, again: int, told: bool
+def test_what_is_worse_in_significantly_more_runs_costs_more(
+    compare: Compare, worse: int, better: int, again: tuple[int, int], told: bool
 ) -> None:
+    def runs(workload: Workload) -> tuple[int, int]:
+        return again if workload.name.startswith("fresh") else (worse, better)
+
     def base(workload: Workload) -> Result:
-        fresh = workload.name.startswith("fresh")
-        number = again if fresh else worse + better + 3
+        number = sum(runs(workload)) + 3
         return replace(nothing(workload), records=several(number, tokens_hit=6))
 
     def head(workload: Workload) -> Result:
-        if workload.name.startswith("fresh"):
-            return replace(nothing(workload), records=several(again, tokens_hit=4))
-        records = several(worse, tokens_hit=4) + several(better, tokens_hit=8)
+        fewer, more = runs(workload)
+        records = several(fewer, tokens_hit=4) + several(more, tokens_hit=8)
         return replace(nothing(workload), records=records + several(3, tokens_hit=6))
 
     found = compare(base, head)
     found.drive([RUN])
-    expected = [("tokens hit", worse, worse + 3, 6 * worse, 4 * worse)] if told else []
+    differ = worse + better
+    sums = 6 * differ, 4 * worse + 8 * better
+    expected = [("tokens hit", worse, better, differ + 3, *sums)] if told else []
     turns = iter([True, False])
     weighed = costs(found, lambda: next(turns))
-    assert [each[:5] for each in weighed.costs] == expected
-    suspected = worse >= WORSE_MIN and not better
-    named = f"of {again} fresh runs it is worse in {again} and better in 0"
+    assert [each[:6] for each in weighed.costs] == expected
+    suspected = by_chance(worse, better) <= LIKELY
+    named = f"of {sum(again) + 3} fresh runs it is worse in {again[0]} and better in {again[1]}"
     assert [each.endswith(named) for each in weighed.unconfirmed] == [True] * (suspected > told)
+
+
+def test_a_quantity_that_differs_often_and_both_ways_is_not_looked_at_for_ever(
+    compare: Compare,
+) -> None:
+    def head(workload: Workload) -> Result:
+        better = several(4, tokens_hit=8) if workload.name.startswith("fresh") else ()
+        return replace(
+            nothing(workload), records=several(8, tokens_hit=4)[: 8 - len(better)] + better
+        )
+
+    found = compare(lambda w: replace(nothing(w), records=several(8, tokens_hit=6)), head)
+    found.drive([RUN])
+    assert not costs(found, lambda: True).costs
 
 
 def test_what_is_rare_has_fresh_runs_until_it_is_seen_often_enough(compare: Compare) -> None:
     def runs(workload: Workload, hit: int) -> Result:
-        number = 1 if workload.name.startswith("fresh") else WORSE_MIN
+        number = 1 if workload.name.startswith("fresh") else 8
         return replace(nothing(workload), records=several(number, tokens_hit=hit))
 
     found = compare(lambda each: runs(each, 6), lambda each: runs(each, 4))
     found.drive([RUN])
-    turns = iter([True] * AGAIN_MIN)
+    turns = iter([True] * 5)
     assert [each.what for each in costs(found, lambda: next(turns)).costs] == ["tokens hit"]
 
 

@@ -83,7 +83,7 @@ COUNTED = {
 """What is counted in each run, with what is worse. The last steps are summed over the requests that
 ended: the number of the step in which each did. Free blocks are those of every pool, also a
 connector's, when the engines are idle. The list is fixed: each further line makes chance more
-likely (`costs.WORSE_MIN`)."""
+likely (`costs.LIKELY`)."""
 
 
 class Recorder:

@@ -259,8 +259,9 @@ def cost(one: GateCost) -> str:
         f", from {plain(one.parts)} on" * bool(one.parts)
     )
     return (
-        f"{plain(one.what)}: worse in {one.worse:,} of {counted(one.runs, 'run')}, better in none, "
-        f"and so again in fresh runs; in the worse ones {amount}{percent}{part}"
+        f"{plain(one.what)}: worse in {one.worse:,} of {counted(one.runs, 'run')}, better in "
+        f"{one.better or 'none'}, and so again in fresh runs; where they differ "
+        f"{amount}{percent}{part}"
     )
 
 

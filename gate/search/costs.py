@@ -1,8 +1,9 @@
 """What costs more on head than on base: a short list of quantities, counted in every run that both
 took to the end.
 
-A quantity costs more where head counts worse than base in at least `WORSE_MIN` runs and better in
-none, and does so again in fresh runs. By chance that hardly happens: a sign test.
+A quantity costs more where head counts worse than base in significantly more runs than it counts
+better, and does so again in fresh runs: a sign test. Some runs may count better: after the first
+difference the sides go ways of their own, and what is not hit early may be hit later.
 """
 
 from collections import Counter
@@ -17,13 +18,18 @@ from kvproof.gate.difference.result import pairs
 from kvproof.gate.difference.workload import Episodes, Follow, Loops, Plays, Starts, Workload
 from kvproof.gate.search import workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.needs import by_chance
 
-WORSE_MIN = 8
-"""The number of runs in which head must count worse. By chance, with none better, that happens once
-in 256 times to one quantity: a sign test at 0.05, divided by the 12 of `COUNTED`."""
+LIKELY = 0.05 / len(COUNTED)
+"""How likely chance may be in the runs of the search. One of so many quantities is worse by chance
+in one of 20 searches: with eight runs that are worse, none may be better."""
 
-AGAIN_MIN = 5
-"""The number of fresh runs in which it must do so again."""
+AGAIN = 0.04
+"""How likely chance may be in the fresh runs: five that are worse, and none that is better."""
+
+OPEN_MAX = 60
+"""The number of fresh runs that differ, in one direction or the other, after which a quantity is
+not looked at any more."""
 
 FRESH = 8
 """The number of workloads with fresh runs that are driven before these are counted again."""
@@ -41,11 +47,13 @@ class Counted(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """A quantity in which head is worse in `worse` of `runs` runs and better in none. `base` and
-    `head` are its sums over the worse runs, and `smallest` is the shortest of these."""
+    """A quantity in which head is worse in `worse` of `runs` runs, and better in `better`. `base`
+    and `head` are its sums over all of these that differ, and `smallest` is the shortest that is
+    worse."""
 
     what: str
     worse: int
+    better: int
     runs: int
     base: int
     head: int
@@ -67,6 +75,16 @@ class Difference(NamedTuple):
     better: int
     runs: int
 
+    @property
+    def by_chance(self) -> float:
+        """How likely it is that head is worse so much more often than better."""
+        return by_chance(self.worse, self.better)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether more fresh runs may show that this is no chance."""
+        return self.by_chance > AGAIN and self.worse + self.better < OPEN_MAX
+
 
 def counted(comparison: Comparison) -> list[Counted]:
     """All runs of the search that both sides took to the end."""
@@ -80,16 +98,17 @@ def counted(comparison: Comparison) -> list[Counted]:
 
 def differences(found: Differences) -> list[Difference]:
     """How often each quantity differs."""
-    return [
-        Difference(what, found.worse[what], found.better[what], found.runs)
-        for what in COUNTED
-        if found.worse[what] or found.better[what]
-    ]
+    return [difference(found, what) for what in COUNTED if found.worse[what] or found.better[what]]
+
+
+def difference(found: Differences, what: str) -> Difference:
+    """How often one quantity differs."""
+    return Difference(what, found.worse[what], found.better[what], found.runs)
 
 
 def suspected(found: Differences) -> list[Difference]:
     """The quantities that cost more in these runs."""
-    return [each for each in differences(found) if each.worse >= WORSE_MIN and not each.better]
+    return [each for each in differences(found) if each.by_chance <= LIKELY]
 
 
 def costs(comparison: Comparison, go_on: Callable[[], bool]) -> Weighed:
@@ -98,40 +117,34 @@ def costs(comparison: Comparison, go_on: Callable[[], bool]) -> Weighed:
     runs = counted(comparison)
     suspects = suspected(comparison.differences)
     fresh = Differences()
-    again: dict[str, Difference] = {}
+    again = {each.what: Difference(each.what, 0, 0, 0) for each in suspects}
     kinds = _kinds(comparison, runs, [each.what for each in suspects])
     for part in count():
-        still_open = [
-            each
-            for each in suspects
-            if each.what not in again
-            or not (again[each.what].better or again[each.what].worse >= AGAIN_MIN)
-        ]
-        if not still_open or not go_on():
+        if not any(each.is_open for each in again.values()) or not go_on():
             break
         fresh.add(_fresh(comparison, kinds, part))
-        none = {each.what: Difference(each.what, 0, 0, fresh.runs) for each in suspects}
-        again = none | {each.what: each for each in differences(fresh)}
+        again = {what: difference(fresh, what) for what in again}
     weighed = Weighed([], [])
     for suspect in suspects:
-        found = again.get(suspect.what, Difference(suspect.what, 0, 0, 0))
-        if found.worse >= AGAIN_MIN and not found.better:
-            weighed.costs.append(_cost(suspect.what, runs))
+        found = again[suspect.what]
+        if found.by_chance <= AGAIN:
+            weighed.costs.append(_cost(suspect, runs))
         else:
             weighed.unconfirmed.append(
                 f"{suspect.what}: head is worse in {suspect.worse} of {suspect.runs} runs and "
-                f"better in none; of {found.runs} fresh runs it is worse in {found.worse} and "
-                f"better in {found.better}"
+                f"better in {suspect.better}; of {found.runs} fresh runs it is worse in "
+                f"{found.worse} and better in {found.better}"
             )
     return weighed
 
 
-def _cost(what: str, runs: Sequence[Counted]) -> Cost:
-    worse = [each for each in runs if each.pair.worse(what) > 0]
-    base = sum(each.pair.base.counts.get(what, 0) for each in worse)
-    head = sum(each.pair.head.counts.get(what, 0) for each in worse)
+def _cost(found: Difference, runs: Sequence[Counted]) -> Cost:
+    unequal = [each for each in runs if each.pair.worse(found.what)]
+    base = sum(each.pair.base.counts.get(found.what, 0) for each in unequal)
+    head = sum(each.pair.head.counts.get(found.what, 0) for each in unequal)
+    worse = [each for each in unequal if each.pair.worse(found.what) > 0]
     smallest = min(worse, key=lambda each: len(each.pair.head.marks))
-    return Cost(what, len(worse), len(runs), base, head, smallest)
+    return Cost(*found, base, head, smallest)
 
 
 def _kinds(

@@ -322,6 +322,7 @@ def _costs(comparison: Comparison | None, costs: Iterable[Cost]) -> Iterator[Gat
         yield GateCost(
             what=each.what,
             worse=each.worse,
+            better=each.better,
             runs=each.runs,
             base=each.base,
             head=each.head,

@@ -120,12 +120,13 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
 
 class GateCost(OutputPart, frozen=True, kw_only=True):
     """A quantity of which head counts worse than base in `worse` of `runs` runs, and better in
-    none: in the search, and again in fresh runs. `base` and `head` are its sums over the worse
-    runs. `workload` names the smallest of these, and `parts` the event at which head leaves base
-    there."""
+    `better`, which is significantly less often: in the search, and again in fresh runs. `base` and
+    `head` are its sums over the runs in which it differs. `workload` names the smallest run in
+    which it is worse, and `parts` the event at which head leaves base there."""
 
     what: str
     worse: int
+    better: int
     runs: int
     base: int
     head: int
