@@ -247,11 +247,12 @@ def _preset(name: str) -> Explanation:
 
 
 def _apart(cluster: Cluster) -> Iterator[str]:
-    """Say that no start-up of vLLM makes this cluster."""
+    """Say which start-ups of vLLM do not make this cluster."""
     if any(engine.drafter_is_apart for engine in cluster.engines):
         yield (
-            "No start-up of vLLM 0.32.0 makes these cache groups: it marks none of them as the "
-            "drafter's, and then takes all for the drafter's (vllm#54094)."
+            "No start-up of vLLM 0.32.0 with an EAGLE head makes these cache groups: it marks none "
+            "of them as the drafter's, and then takes all for the drafter's (vllm#54094). One with "
+            "an MTP drafter marks its group."
         )
 
 

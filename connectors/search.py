@@ -113,12 +113,20 @@ class PlanSearch:
 
 
 def accepted(
-    subject: TestedConnector, found: PlanSearch, kinds: Sequence[ConnectorPlan] = HYBRID
+    subject: TestedConnector,
+    found: PlanSearch,
+    kinds: Sequence[ConnectorPlan] = HYBRID,
+    *,
+    marked: bool = False,
 ) -> list[ConnectorPlan]:
     """The plans without requests with whose cache groups the connector can be made. The others are
     recorded as refused, by the connector or, in older releases, by the config of the engine, or as
     lacking in this vLLM. If no groups are left, one of the exceptions is raised again: a refusal on
-    purpose, if there is one."""
+    purpose, if there is one.
+
+    A drafter has its layers in the groups in which a start-up with an EAGLE head puts them. With
+    `marked`, there are also groups of which one alone is marked as the drafter's: these come from a
+    start-up with an MTP drafter (`_annotate_eagle_groups`)."""
     layers: list[ConnectorPlan] = []
     raised: list[BaseException] = []
     pairs = unequal(subject.unequal), NARROWER * subject.narrow, BUFFERED * subject.buffered
@@ -127,14 +135,17 @@ def accepted(
         raise AdapterDrift("This vLLM gives hidden states no cache group of their own")
     if subject.hidden:
         kinds = HIDDEN
-    for each in (*(kinds if subject.supports_groups else ALONE), *spread):
+    wanted = [(each, True) for each in (*(kinds if subject.supports_groups else ALONE), *spread)]
+    if marked:
+        wanted += [(each, False) for each, _ in wanted if each.engine.drafter_is_apart]
+    for each, of_eagle_head in wanted:
         if not subject.takes(each.engine.groups, each.local):
             continue
         if lacks := _lacks(each):
             found.lacking[each] = lacks
             continue
         try:
-            planned = _as_planned(each, found)
+            planned = _as_planned(each, found) if of_eagle_head else each
             if planned is None or planned in layers:
                 continue
             each = planned

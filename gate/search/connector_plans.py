@@ -299,7 +299,7 @@ def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[ConnectorPlan]
     """The plans with whose cache groups a connector can be made. Raises AdapterDrift where this
     vLLM does not have it, or not with these settings."""
     try:
-        return accepted(chosen, found)
+        return accepted(chosen, found, marked=True)
     except NoConnector as error:
         raise AdapterDrift(error.why, chosen.name) from error
     except Exception as error:

@@ -98,8 +98,9 @@ class EngineConfig(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=T
 
     @property
     def drafter_is_apart(self) -> bool:
-        """Whether the drafter has layers in some attention groups and not in others. The start-up
-        of vLLM 0.32.0 plans no such groups: it takes all for the drafter's (vllm#54094)."""
+        """Whether the drafter has layers in some attention groups and not in others. A start-up of
+        vLLM 0.32.0 marks such a group for an MTP drafter. For an EAGLE head it marks none, and then
+        takes all for the drafter's (vllm#54094)."""
         return len({group.eagle for group in self.groups if group.attention}) > 1
 
     @cached_property

@@ -18,6 +18,7 @@ from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest, bare
 from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shown import shown
 from kvproof.connectors.subject import TestedConnector
+from kvproof.gate.search import connector_plans
 from kvproof.invariants.check import Tally
 from kvproof.invariants.stores import NOT_OFFERED
 from kvproof.live import build
@@ -399,6 +400,19 @@ def refusing_to_plan(error: BaseException) -> Callable[..., Any]:
         raise error
 
     return refuses
+
+
+def test_a_pair_is_driven_with_the_drafter_in_all_groups_and_in_one_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A start-up marks the one of an MTP drafter, and none for an EAGLE head (vllm#42289)."""
+    monkeypatch.setattr(search_module, "play", lambda *_: None)
+    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
+    [planned] = accepted(subject, PlanSearch(), (APART,))
+    assert not planned.engine.drafter_is_apart
+    assert planned.drafts_of_layers
+    driven = connector_plans.accepts("simple-cpu").plans
+    assert {planned, APART} <= {*driven}
 
 
 def test_planned_groups_that_are_not_driven_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
