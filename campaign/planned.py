@@ -14,9 +14,8 @@ from kvproof.campaign.unit import CorpusEntry, FoundRun, PlansUnit, UnitResult
 from kvproof.gate.difference.judged import Break, Note
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import shrunk
-from kvproof.gate.difference.workload import Fixed, Follow, Loops, Play, Plays, Starts
+from kvproof.gate.difference.workload import Fixed, Follow, Loops, Planned, Play, Plays, Starts
 from kvproof.gate.search import around_scheduler
-from kvproof.gate.search.ingredients import Planned
 from kvproof.gate.search.known_plans import DrivesPlan, Shown, likeness, sign_of
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
@@ -124,8 +123,8 @@ def _breaks_alone(found: Break) -> bool:
     if not isinstance(found.plan, Play):
         return True
     from kvproof.connectors.alone import breaks_alone
-    from kvproof.connectors.plan import ConnectorPlan
     from kvproof.gate.search import connector_plans
+    from kvproof.model.plans.connector import ConnectorPlan
 
     plan = msgspec.convert(found.plan.plan, ConnectorPlan)
     return breaks_alone(connector_plans.subject(found.plan), plan, found.signature.check)

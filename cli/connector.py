@@ -32,9 +32,9 @@ from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
 from kvproof.reports.screen import say
 
 if TYPE_CHECKING:
-    from kvproof.connectors.plan import ConnectorPlan
     from kvproof.connectors.search import PlanSearch
     from kvproof.connectors.subject import TestedConnector
+    from kvproof.model.plans.connector import ConnectorPlan
 
 EXTRA_BYTES_MAX = 100_000
 
@@ -194,7 +194,7 @@ def _extra(text: str) -> dict[str, object]:
 
 def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None:
     from kvproof.connectors.episode import play
-    from kvproof.connectors.plan import ConnectorPlan
+    from kvproof.model.plans.connector import ConnectorPlan
 
     try:
         plan = msgspec.json.decode(read_text(path, "plan"), type=ConnectorPlan)

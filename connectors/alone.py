@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
-from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.search import PlanSearch
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live import children
+from kvproof.model.plans.connector import ConnectorPlan
 
 ASKED, ANSWER = "plan.json", "broken.json"
 

@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kvproof.connectors.plan import (
+from kvproof.connectors.subject import TestedConnector
+from kvproof.model.config import EngineConfig, Group
+from kvproof.model.plans.connector import (
     IMAGES,
     PROMPT_TOKENS_MAX,
     AbortRequest,
@@ -31,8 +33,6 @@ from kvproof.connectors.plan import (
     SubmitRequest,
     bare,
 )
-from kvproof.connectors.subject import TestedConnector
-from kvproof.model.config import EngineConfig, Group
 from kvproof.strategies.sampling.random_episodes import of_the_seed
 
 ALONE: tuple[ConnectorPlan, ...] = (

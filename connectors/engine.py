@@ -15,7 +15,6 @@ from kvproof.connectors.device.store_client import StoreClient
 from kvproof.connectors.earlier import EarlierLoads, EarlierRequests
 from kvproof.connectors.listeners import NamedPrefixes, Opened, Prompts, listen
 from kvproof.connectors.owners import Owners
-from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import adapt, blame, build, step_output
 from kvproof.live.arguments import Reads
@@ -49,6 +48,7 @@ from kvproof.model.facts.connectors import (
     Unfreed,
     Waits,
 )
+from kvproof.model.plans.connector import Another, ConnectorPlan, SubmitRequest
 from kvproof.model.state import SAMPLED
 
 LAYERS = 2

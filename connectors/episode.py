@@ -15,7 +15,18 @@ from kvproof.connectors.device.store_client import Memory
 from kvproof.connectors.engine import DrivenEngine
 from kvproof.connectors.judging import CONTRACT, broken
 from kvproof.connectors.pair import EnginePair, EnginePeers, PairAtOnce
-from kvproof.connectors.plan import (
+from kvproof.connectors.several import EngineReplicas, SeveralEngines
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.connectors.subject import TestedConnector
+from kvproof.invariants.check import Tally
+from kvproof.live.blame import is_ours, is_refusal
+from kvproof.live.contract.features import KIT
+from kvproof.live.contract.lookup import last_line
+from kvproof.live.contract_check import check
+from kvproof.model.errors import AdapterDrift, UsageError
+from kvproof.model.facts.connectors import Called, Fact, Past, ResetAnswered, counted
+from kvproof.model.finding import Finding
+from kvproof.model.plans.connector import (
     AbortRequest,
     Action,
     ConnectorPlan,
@@ -30,17 +41,6 @@ from kvproof.connectors.plan import (
     RunSteps,
     SubmitRequest,
 )
-from kvproof.connectors.several import EngineReplicas, SeveralEngines
-from kvproof.connectors.shipped import SHIPPED
-from kvproof.connectors.subject import TestedConnector
-from kvproof.invariants.check import Tally
-from kvproof.live.blame import is_ours, is_refusal
-from kvproof.live.contract.features import KIT
-from kvproof.live.contract.lookup import last_line
-from kvproof.live.contract_check import check
-from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.facts.connectors import Called, Fact, Past, ResetAnswered, counted
-from kvproof.model.finding import Finding
 
 Played = DrivenEngine | SeveralEngines
 """What a plan is played on."""

@@ -4,12 +4,12 @@ the rank, the adapter or the salt is another one."""
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from kvproof.connectors.plan import Beside
 from kvproof.invariants.check import Check, Tally, broken_by
 from kvproof.invariants.registry import checks_of
 from kvproof.model.because import Reason
 from kvproof.model.facts.connectors import COUNTED, Fact, Past
 from kvproof.model.finding import Finding
+from kvproof.model.plans.connector import Beside
 
 CONTRACT: dict[str, Check] = {check.id: check for check in checks_of(*get_args(Fact))}
 """The checks by id, the gravest first."""

@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from kvproof.connectors.device.clock import LEASE_S, Clock
 from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.plan import (
+from kvproof.connectors.several import SeveralEngines
+from kvproof.live.observer.kept import entries
+from kvproof.model.facts.connectors import EngineGone, Fact, LoadEnded, MayFail
+from kvproof.model.plans.connector import (
     DECODER,
     PREFILLED,
     Another,
     ConnectorPlan,
     SubmitRequest,
 )
-from kvproof.connectors.several import SeveralEngines
-from kvproof.live.observer.kept import entries
-from kvproof.model.facts.connectors import EngineGone, Fact, LoadEnded, MayFail
 
 PORTS = (
     "VLLM_NIXL_SIDE_CHANNEL_PORT",

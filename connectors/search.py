@@ -22,12 +22,12 @@ from kvproof.connectors.drawn import (
 )
 from kvproof.connectors.episode import EpisodeResult, RefusedOptions, play
 from kvproof.connectors.judging import CONTRACT
-from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live import adapt, build
 from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.errors import AdapterDrift, UsageError
+from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.model.severity import FAIL_ON
 
 Progress = Callable[[int, int], None]

@@ -6,8 +6,8 @@ from typing import Any
 
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.engine import DrivenEngine, drained
-from kvproof.connectors.plan import Another, ConnectorPlan, SubmitRequest
 from kvproof.model.facts.connectors import Fact
+from kvproof.model.plans.connector import Another, ConnectorPlan, SubmitRequest
 
 REPLICAS = 2
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kvproof.connectors.device.clock import LEASE_S
-from kvproof.connectors.plan import Another, Unlike
 from kvproof.connectors.subject import TestedConnector
+from kvproof.model.plans.connector import Another, Unlike
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
 

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.judging import CONTRACT
-from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch
 from kvproof.connectors.subject import TestedConnector
+from kvproof.model.plans.connector import ConnectorPlan, lines
 
 FINDINGS_MAX = 3
 """The largest number of findings of one action that are shown."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvproof.connectors.plan import ROUTES, Another, Options, TransferParams, Unlike
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract_check import check
 from kvproof.live.encoder_settings import ENCODER
 from kvproof.model.config import Group
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
+from kvproof.model.plans.connector import ROUTES, Another, Options, TransferParams, Unlike
 
 
 class NoConnector(UsageError):

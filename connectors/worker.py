@@ -24,12 +24,12 @@ from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.encoder import EncoderCache
 from kvproof.connectors.first_runner import FirstRunner
 from kvproof.connectors.owners import Owners, read_from
-from kvproof.connectors.plan import ConnectorPlan
 from kvproof.live import adapt, build, step_output
 from kvproof.live.batch import Batch
 from kvproof.live.contract.lookup import may_take
 from kvproof.model.config import Group
 from kvproof.model.facts.connectors import Fact, Slot, SlotsRead, WrongSlot
+from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.state import Flight
 
 LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"

@@ -1,7 +1,8 @@
 """A known finding: where a vLLM is known to break a check, and how it is recognised."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
@@ -10,8 +11,8 @@ from kvproof.model.signature import Signature, signature
 from kvproof.model.step import Step
 
 Present = Callable[[Cluster, Step, About], bool]
-Without = Callable[[Cluster], Cluster]
-"""The same cluster without an ingredient of a cause."""
+Without = Callable[[Cluster], Cluster | None]
+"""The same cluster without an ingredient of a cause; None where it has none of it."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +24,8 @@ class KnownFinding:
     it; where it is empty, that of the fault of the same name. `signatures` has the signatures of
     the findings that it explains. `present` says whether its cause is present at a step, for the
     engine or request that a finding is about. It explains a finding only where the signature
-    matches and the cause is present. Where a step does not show that, `without` returns the cluster
-    without an ingredient of the cause, so that it can be tried whether this was at work.
+    matches and the cause is present. Where a step does not show that, `needs` has the ingredients
+    of the cause, without which it is tried whether this was at work.
     """
 
     name: str
@@ -33,7 +34,7 @@ class KnownFinding:
     present: Present
     in_vllm: str = ""
     scenario: str = ""
-    without: Without | None = None
+    needs: tuple[Without, ...] = ()
 
     def explains(self, cluster: Cluster, step: Step, finding: Finding) -> bool:
         """Whether this known finding explains a finding at this step."""
@@ -42,7 +43,10 @@ class KnownFinding:
 
 
 def known_finding(
-    says: str, signatures: frozenset[Signature], in_vllm: str = "", without: Without | None = None
+    says: str,
+    signatures: frozenset[Signature],
+    in_vllm: str = "",
+    needs: tuple[Without, ...] = (),
 ) -> Callable[[Present], KnownFinding]:
     """Make a known finding of the function that says whether its cause is present. The name of the
     function is that of the finding, and its docstring tells how it comes about."""
@@ -50,7 +54,7 @@ def known_finding(
     def made(present: Present) -> KnownFinding:
         scenario = present.__doc__ or ""
         name = present.__name__
-        return KnownFinding(name, says, signatures, present, in_vllm, scenario, without)
+        return KnownFinding(name, says, signatures, present, in_vllm, scenario, needs)
 
     return made
 
@@ -60,3 +64,11 @@ def explaining(
 ) -> Iterator[KnownFinding]:
     """The known findings that explain a finding at this step."""
     return (each for each in known if each.explains(cluster, step, finding))
+
+
+def at_work(without: Sequence[Any], holds: Callable[[Any], bool]) -> bool:
+    """Whether the cause of a known finding was at work in a run that breaks a check. `without` has
+    the run without each ingredient of the cause; None where it has none of it. `holds` says whether
+    the check has something to judge in such a run, and holds. What cannot be tried is not known to
+    have been at work."""
+    return bool(without) and all(run is not None and holds(run) for run in without)

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from kvproof.connectors.drawn import ALONE, HYBRID
-from kvproof.connectors.plan import ConnectorPlan
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Plays, Workload
+from kvproof.model.plans.connector import ConnectorPlan
 from tests.fake_sides import FakeSide, compared
 from tests.two_machines import result
 

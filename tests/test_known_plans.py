@@ -13,18 +13,18 @@ import pytest
 from kvproof.campaign import planned
 from kvproof.gate.difference.course import Course
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.workload import Loop, Play, Start
+from kvproof.gate.difference.workload import Loop, Planned, Play, Start
 from kvproof.gate.search import known_plans
-from kvproof.gate.search.ingredients import INGREDIENTS, Planned, without
 from kvproof.gate.search.known_plans import (
     KnownPlan,
     Likeness,
     Shown,
-    at_work,
+    is_at_work,
     likeness,
     plans,
     signs,
 )
+from kvproof.live.known.ingredients import INGREDIENTS, without
 from kvproof.model.because import reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
@@ -37,6 +37,7 @@ from tests.cover import others_nightly
 from tests.in_vllm import instead, nothing
 
 KEPT = list(plans())
+PLANS = (Play.PLAN, Start.PLAN, Loop.PLAN)
 
 
 def acting(*actions: dict[str, Any]) -> Play:
@@ -165,15 +166,16 @@ RUNS: list[tuple[str, Planned]] = [
 def test_the_cause_is_at_work_where_its_ingredient_is_needed_for_the_break(
     name: str, run: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(INGREDIENTS, "pauses", pauses)
-    cured = without(name, run)
-    assert cured is not None
-    assert without(name, cured) is None
+    monkeypatch.setitem(INGREDIENTS[LoopPlan], "pauses", pauses)
+    plan = without(name, msgspec.convert(run.plan, run.PLAN))
+    assert plan is not None
+    assert without(name, plan) is None
+    cured = msgspec.structs.replace(run, plan=msgspec.to_builtins(plan))
 
     def is_told(again: Shown | None, after: Shown | None, *needs: str, of: Planned = run) -> bool:
         given = {msgspec.json.encode(run): again, msgspec.json.encode(cured): after}
         shows = partial(_shows, given)
-        return at_work(KnownPlan(DIES, run, WHERE, needs), broken(plan=of), shows)
+        return is_at_work(KnownPlan(DIES, run, WHERE, needs), broken(plan=of), shows)
 
     breaks, other = shown(broken()), shown(broken(death="KeyError in load"))
     assert is_told(breaks, shown(), name)
@@ -197,7 +199,8 @@ def _shows(given: Mapping[bytes, Shown | None], run: Planned, own: bool = False)
 
 def test_each_ingredient_is_one_of_a_finding_and_each_finding_has_some() -> None:
     assert all(plan.needs or plan.instead for _, plan in KEPT)
-    assert {name for _, plan in KEPT for name in plan.needs} == {*INGREDIENTS}
+    needed = {(each.run.PLAN, name) for _, each in KEPT for name in each.needs}
+    assert needed == {(of, name) for of in PLANS for name in INGREDIENTS[of]}
 
 
 @pytest.mark.parametrize(
@@ -324,7 +327,7 @@ def test_another_mistake_that_breaks_the_same_is_new(
     rule, run = "idle_engine_has_no_waiting_request", Loop("", msgspec.to_builtins(PAUSED))
     made = "waits_in_a_pause", KnownPlan(rule, run, needs=("pauses",))
     plan = next(plan for of, plan in [*KEPT, made] if of == name)
-    monkeypatch.setitem(INGREDIENTS, "pauses", pauses)
+    monkeypatch.setitem(INGREDIENTS[LoopPlan], "pauses", pauses)
     monkeypatch.setattr(known_plans, "_all", lambda: {name: [plan]})
     planned._shown.cache_clear()
     plant(monkeypatch)

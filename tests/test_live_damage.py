@@ -63,8 +63,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def in_a_connector() -> str:
     """What an episode of a connector dies of."""
     from kvproof.connectors.episode import play
-    from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
     from kvproof.connectors.subject import TestedConnector
+    from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 
     engine = EngineConfig("E", (Group("full", 2),), num_blocks=16)
     plan = ConnectorPlan(engine, (SubmitRequest(0, 6), RunSteps(2)))

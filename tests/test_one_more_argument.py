@@ -16,7 +16,6 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCoreProc
 
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import ConnectorPlan, ResetCache, RunSteps, SubmitRequest
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live.arguments import Given, Reads
 from kvproof.live.loop.episode import played
@@ -24,6 +23,7 @@ from kvproof.live.machine import LiveMachine
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Admit, Complete, Schedule, Submit
+from kvproof.model.plans.connector import ConnectorPlan, ResetCache, RunSteps, SubmitRequest
 from kvproof.model.plans.loop import random_plan
 from kvproof.model.presets import CLUSTERS
 from tests.connectors.store import Store

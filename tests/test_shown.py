@@ -22,11 +22,11 @@ from kvproof.model.state import Death
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.gate.difference.judged import sampled
 from kvproof.gate.search import connector_plans
 from kvproof.live.machine import LiveMachine
 from kvproof.live.observer import shown
+from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 
 pytestmark = pytest.mark.live
 

@@ -9,7 +9,6 @@ import msgspec
 from msgspec.structs import replace
 
 from kvproof.connectors.judging import CONTRACT
-from kvproof.connectors.plan import ConnectorPlan, RunSteps
 from kvproof.gate.difference.judged import Break, followed, sampled, taken_again
 from kvproof.gate.difference.record import Need, Needed, Record
 from kvproof.gate.difference.result import Result, result_of
@@ -20,6 +19,7 @@ from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
+from kvproof.model.plans.connector import ConnectorPlan, RunSteps
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 from tests.reasons import said

@@ -8,8 +8,8 @@ from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from kvproof.connectors.plan import Copies
 from kvproof.model.facts.connectors import Copied, CopiedBlock, CopiedBytes
+from kvproof.model.plans.connector import Copies
 
 LEASE_S = 30
 """The time for which the first engine of a pair keeps blocks for the other, in seconds of this

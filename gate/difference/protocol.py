@@ -4,12 +4,12 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from kvproof.connectors.plan import ConnectorPlan
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Workload
 from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
+from kvproof.model.plans.connector import ConnectorPlan
 
 
 class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_fields=True):

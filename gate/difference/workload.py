@@ -11,6 +11,9 @@ from msgspec import Meta, Struct
 from kvproof.gate.difference.record import Taken
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
+from kvproof.model.plans.connector import ConnectorPlan
+from kvproof.model.plans.loop import LoopPlan
+from kvproof.model.plans.startup import StartupPlan
 
 
 class _Workload(Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
@@ -53,9 +56,10 @@ class _OfConnector(_Workload, frozen=True):
 
 
 class _Planned(_Workload, frozen=True):
-    """What has a plan. Who carries it out knows its type; here it is plain data, with a list of
-    parts that can be left out."""
+    """What has a plan, which is of the type `PLAN` where it is allowed; here it is plain data, with
+    a list of parts that can be left out."""
 
+    PLAN: ClassVar[type[Any]]
     PARTS: ClassVar[str]
 
     @property
@@ -73,6 +77,7 @@ class _Planned(_Workload, frozen=True):
 class Play(_OfConnector, _Planned, frozen=True, tag="play"):
     """Play one plan of the connector kit: an engine, and actions in order."""
 
+    PLAN = ConnectorPlan
     PARTS = "actions"
     plan: dict[str, Any]
 
@@ -120,6 +125,7 @@ class _OfEngine(_Planned, frozen=True):
 class Start(_OfEngine, frozen=True, tag="start"):
     """Start one engine: its layers, and the memory of its workers."""
 
+    PLAN = StartupPlan
     PARTS = "layers"
     WHAT = "start-up"
 
@@ -127,11 +133,15 @@ class Start(_OfEngine, frozen=True, tag="start"):
 class Loop(_OfEngine, frozen=True, tag="loop"):
     """Run the loop of one engine: the messages that come, in order."""
 
+    PLAN = LoopPlan
     PARTS = "actions"
     WHAT = "loop"
 
 
-Fixed: TypeAlias = Follow | Play | Start | Loop
+Planned: TypeAlias = Play | Start | Loop
+"""A workload with one plan."""
+
+Fixed: TypeAlias = Follow | Planned
 """A workload with fixed stimuli."""
 
 Workload: TypeAlias = Follow | Episodes | Again | Play | Plays | Start | Starts | Loop | Loops

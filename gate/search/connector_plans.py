@@ -12,7 +12,6 @@ import msgspec
 from kvproof.connectors.device import replaced
 from kvproof.connectors.episode import EpisodeResult, Played, RefusedOptions, play
 from kvproof.connectors.judging import CONTRACT, broken, mixed_up
-from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.connectors.search import PlanSearch, accepted
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import NoConnector, TestedConnector
@@ -21,9 +20,8 @@ from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.protocol import Accepts, KitConnector
 from kvproof.gate.difference.record import Record, Recorder
 from kvproof.gate.difference.result import Result, severity
-from kvproof.gate.difference.workload import Play, Plays
+from kvproof.gate.difference.workload import Planned, Play, Plays
 from kvproof.gate.search.drawn_plans import with_plans
-from kvproof.gate.search.ingredients import Planned
 from kvproof.gate.search.known_plans import Shown
 from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
@@ -51,6 +49,7 @@ from kvproof.model.facts.connectors import (
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
+from kvproof.model.plans.connector import ConnectorPlan, lines
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
 from kvproof.model.state import Death

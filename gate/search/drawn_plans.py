@@ -4,10 +4,10 @@ play the same plans: what a side would draw by itself depends on what it accepts
 import msgspec
 
 from kvproof.connectors.drawn import draw_plans
-from kvproof.connectors.plan import ConnectorPlan
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.workload import Plays
+from kvproof.model.plans.connector import ConnectorPlan
 
 
 def accepted_by_both(base: Accepts, head: Accepts) -> Accepts:

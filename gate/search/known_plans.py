@@ -8,9 +8,9 @@ failed: the plan may show it with the connector that it was written for, because
 same classes may not come so far in it.
 
 A break is known only if the cause of the finding was at work in it. This is tried: the plan names
-the ingredients that the cause needs (`ingredients`), and without any of them the run of the break
-breaks the check no longer. What looks like a finding, and breaks the check all the same or cannot
-be tried, is new.
+the ingredients that the cause needs (`live/known/ingredients.py`), and without any of them the run
+of the break breaks the check no longer. What looks like a finding, and breaks the check all the
+same or cannot be tried, is new.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,10 +23,11 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.course import Course
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.workload import Play
-from kvproof.gate.search.ingredients import Planned, without
+from kvproof.gate.difference.workload import Planned, Play
+from kvproof.live.known.ingredients import without
 from kvproof.live.known.traces import FOLDER
 from kvproof.model.files.reading import read_text
+from kvproof.model.known_finding import at_work
 
 PLANS = "plans.json"
 
@@ -100,23 +101,34 @@ def likeness(found: Break, driven: DrivesPlan) -> Likeness:
     """The finding that explains a break, or else the first one that it looks like."""
     similar = [each for each in _in_order(found) if _alike(each[1], found, driven)]
     for name, plan in similar:
-        if at_work(plan, found, driven):
+        if is_at_work(plan, found, driven):
             return Likeness(name, at_work=True)
     return Likeness(similar[0][0]) if similar else Likeness()
 
 
-def at_work(plan: KnownPlan, found: Break, driven: DrivesPlan) -> bool:
+def is_at_work(plan: KnownPlan, found: Break, driven: DrivesPlan) -> bool:
     """Whether a break comes again in its run, and does not without any one of the ingredients of
     this plan. Where none is named, nothing was tried."""
-    assert found.plan is not None
-    runs = [without(name, found.plan) for name in plan.needs]
-    shown = [None if run is None else driven(run) for run in runs]
-    if plan.instead and isinstance(found.plan, Play):
-        shown.append(driven(replace(found.plan, connector=plan.instead), own=True))
-    if not shown or not all(each is not None and _is_kept(found, each) for each in shown):
+    run = found.plan
+    assert run is not None
+    runs = [_without(name, run) for name in plan.needs]
+    if plan.instead and isinstance(run, Play):
+        runs.append(replace(run, connector=plan.instead))
+
+    def holds(other: Planned) -> bool:
+        shown = driven(other, own=isinstance(other, Play) and other.connector == plan.instead)
+        return shown is not None and _is_kept(found, shown)
+
+    if not at_work(runs, holds):
         return False
-    again = driven(found.plan)
+    again = driven(run)
     return again is not None and any(_the_same(found, each) for each in again.breaks)
+
+
+def _without(name: str, run: Planned) -> Planned | None:
+    """A run without the ingredient of this name; None where it has none of it."""
+    plan = without(name, msgspec.convert(run.plan, run.PLAN))
+    return None if plan is None else replace(run, plan=msgspec.to_builtins(plan))
 
 
 def _is_kept(found: Break, shown: Shown) -> bool:

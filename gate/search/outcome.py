@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from kvproof.connectors.plan import ConnectorPlan, lines
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.plan import touched
 from kvproof.gate.difference.protocol import MissingFeature, Seen
@@ -29,6 +28,7 @@ from kvproof.gate.source.statements import place_of
 from kvproof.invariants.check import FOUND
 from kvproof.live.trees import Tree, fingerprint
 from kvproof.model.events import describe, stimulus
+from kvproof.model.plans.connector import ConnectorPlan, lines
 from kvproof.model.severity import Severity
 from kvproof.reports.output.gate import (
     Class,

@@ -20,7 +20,7 @@ from kvproof.live.known.facts import (
     request,
     seen,
 )
-from kvproof.live.known.ingredients import unequal_block_sizes
+from kvproof.live.known.ingredients import needs
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, Preempt
@@ -219,7 +219,7 @@ def _left_behind(engine: Engine, session: Request, group: int, size: int) -> boo
         | seen("state_read_is_state_at_computed", "Schedule", on=("mamba",))
         | seen("repeated_prompt_hits", "Schedule")
     ),
-    without=unequal_block_sizes,
+    needs=needs("unequal_block_sizes"),
 )
 def split_at_the_smallest_block(cluster: Cluster, step: Step, about: About) -> bool:  # noqa: ARG001
     """The align split uses the smallest block size of all groups. A state is then cached under the

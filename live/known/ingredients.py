@@ -1,20 +1,73 @@
-"""Ingredients of causes that no step shows: each function returns a cluster without one. A known
-finding that names one explains a break only where its check holds without it.
+"""Ingredients: what the cause of a known finding needs, with how a cluster or a plan is without it.
+
+A known finding explains a break only where its cause was at work. Where no step shows that, it is
+tried: without an ingredient of the cause, the same run breaks the check no longer. So an ingredient
+takes away as little as it can. What leaves nothing for the check to judge shows nothing.
 """
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from kvproof.model.config import Cluster, EngineConfig
+from kvproof.model.config import Cluster, EngineConfig, Group
+from kvproof.model.errors import NotValid
+from kvproof.model.known_finding import Without
+from kvproof.model.plans.connector import (
+    AbortRequest,
+    ConnectorPlan,
+    Drain,
+    Fail,
+    Forget,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
+from kvproof.model.plans.loop import LoopPlan
+from kvproof.model.plans.startup import StartupPlan
+
+T = TypeVar("T")
+Change = Callable[[Any], Any]
+"""Returns the same cluster or plan without an ingredient."""
+
+ROOM = 256
+"""The number of blocks, or of tokens of an encoder cache, that no plan of a finding needs."""
 
 
-def unequal_block_sizes(cluster: Cluster) -> Cluster:
-    """The cache groups of an engine have blocks of several sizes. Only then may a hit end inside a
-    block, and a state is cached there where prompts part."""
+def without(name: str, of: T) -> T | None:
+    """A cluster or a plan without the ingredient of this name; None where it has none of it, or
+    where it cannot be without it."""
+    change = INGREDIENTS[type(of)].get(name)
+    with suppress(NotValid):  # such an engine cannot be without it
+        other: T = of if change is None else change(of)
+        return None if other == of else other
+    return None
+
+
+def needs(*names: str) -> tuple[Without, ...]:
+    """The ingredients of these names, of the cause of a finding of a cluster."""
+    return tuple(partial(without, name) for name in names)
+
+
+# Changes of a cluster
+
+
+def _decode(**fields: Any) -> Change:
+    """D with these fields."""
+
+    def change(cluster: Cluster) -> Cluster:
+        name = cluster.decode.name
+        engines = (replace(e, **fields) if e.name == name else e for e in cluster.engines)
+        return replace(cluster, engines=tuple(engines))
+
+    return change
+
+
+def _with_blocks_of_one_size(cluster: Cluster) -> Cluster:
     size = max(group.block_size for cfg in cluster.engines for group in cfg.groups)
-    engines = (_with_blocks_of(size, each) for each in cluster.engines)
-    return replace(cluster, engines=tuple(engines))
+    return replace(cluster, engines=tuple(_with_blocks_of(size, each) for each in cluster.engines))
 
 
 def _with_blocks_of(size: int, cfg: EngineConfig) -> EngineConfig:
@@ -22,31 +75,168 @@ def _with_blocks_of(size: int, cfg: EngineConfig) -> EngineConfig:
     return replace(cfg, groups=groups, prefix_checkpoint=False, physical_per_logical=1)
 
 
-def unequal_kernel_blocks(cluster: Cluster) -> Cluster:
-    """The blocks of P and D have different numbers of kernel blocks. D has those of P, and room for
-    as many tokens."""
+def _with_kernel_blocks_of_prefill(cluster: Cluster) -> Cluster:
+    """D has the kernel blocks of P, and room for as many tokens as before."""
     prefill, blocks = cluster.prefill, cluster.decode.num_blocks
     widest = max(group.block_size for group in cluster.decode.groups)
     narrowest = min(group.block_size for group in prefill.groups)
-    return _decode(
-        cluster,
+    change = _decode(
         groups=prefill.groups,
         physical_per_logical=prefill.physical_per_logical,
         num_blocks=blocks * max(widest // narrowest, 1),
     )
+    return change(cluster)  # type: ignore[no-any-return]
 
 
-def computing_ahead(cluster: Cluster) -> Cluster:
-    """D has a drafter, or its steps overlap."""
-    return _decode(cluster, drafts=0, steps_in_flight=1)
+# Changes of a plan for a connector
 
 
-def losses(cluster: Cluster) -> Cluster:
-    """A lease may expire, and a transfer may be lost."""
-    return replace(cluster, losses=False)
+def _plan(**fields: Any) -> Change:
+    """The plan with these fields."""
+    return lambda plan: replace(plan, **fields)
 
 
-def _decode(cluster: Cluster, **fields: Any) -> Cluster:
-    name = cluster.decode.name
-    engines = (replace(e, **fields) if e.name == name else e for e in cluster.engines)
-    return replace(cluster, engines=tuple(engines))
+def _engine(**fields: Any) -> Change:
+    """The plan for an engine with these fields."""
+    return lambda plan: replace(plan, engine=replace(plan.engine, **fields))
+
+
+def _room(of: str) -> Change:
+    """The plan for an engine that has at least `ROOM` of this."""
+    return lambda plan: _engine(**{of: max(getattr(plan.engine, of), ROOM)})(plan)
+
+
+def _each(kind: type, **fields: Any) -> Change:
+    """The plan with these fields in each of its actions of this kind."""
+
+    def change(plan: ConnectorPlan) -> ConnectorPlan:
+        actions = (replace(a, **fields) if isinstance(a, kind) else a for a in plan.actions)
+        return replace(plan, actions=tuple(actions))
+
+    return change
+
+
+def _leave_out(kind: type) -> Change:
+    """The plan without its actions of this kind."""
+
+    def change(plan: ConnectorPlan) -> ConnectorPlan:
+        return replace(plan, actions=tuple(a for a in plan.actions if not isinstance(a, kind)))
+
+    return change
+
+
+def _with_whole_blocks(plan: ConnectorPlan) -> ConnectorPlan:
+    """Each prompt ends at the end of a block."""
+    size = max(group.block_size for group in plan.engine.groups)
+    actions = (
+        replace(a, tokens=max(a.tokens // size * size, 1)) if isinstance(a, SubmitRequest) else a
+        for a in plan.actions
+    )
+    return replace(plan, actions=tuple(actions))
+
+
+def _with_nothing_cached(plan: ConnectorPlan) -> ConnectorPlan:
+    """The engine's own cache is empty when a request arrives."""
+    first = next((n for n, a in enumerate(plan.actions) if isinstance(a, SubmitRequest)), 0)
+    actions: list[Any] = []
+    for number, action in enumerate(plan.actions):
+        if number > first and isinstance(action, SubmitRequest):
+            actions += [Drain(), ResetCache()]
+        actions.append(action)
+    return replace(plan, actions=tuple(actions))
+
+
+def _with_equal_keys(plan: ConnectorPlan) -> ConnectorPlan:
+    """No request has anything beside its tokens. The engine's own cache has nothing for one that
+    has, so it has nothing here."""
+    if not any(isinstance(each, SubmitRequest) and each.beside for each in plan.actions):
+        return plan
+    return _each(SubmitRequest, beside="")(_with_nothing_cached(plan))  # type: ignore[no-any-return]
+
+
+def _with_a_step_between_resets(plan: ConnectorPlan) -> ConnectorPlan:
+    def apart() -> Iterator[Any]:
+        for before, action in zip((None, *plan.actions), plan.actions, strict=False):
+            if isinstance(before, ResetCache) and isinstance(action, ResetCache):
+                yield RunSteps()
+            yield action
+
+    return replace(plan, actions=tuple(apart()))
+
+
+def _with_no_drafter(plan: ConnectorPlan) -> ConnectorPlan:
+    groups = tuple(replace(group, eagle=False) for group in plan.engine.groups)
+    return replace(plan, engine=replace(plan.engine, drafts=0, groups=groups), accepted=0)
+
+
+def _with_full_attention(plan: ConnectorPlan) -> ConnectorPlan:
+    """Full attention in place of windows."""
+    groups = (
+        Group("full", g.block_size, eagle=g.eagle) if g.window else g for g in plan.engine.groups
+    )
+    return replace(plan, engine=replace(plan.engine, groups=tuple(groups)), local=False)
+
+
+# Changes of a start-up
+
+
+def _layers(**fields: Any) -> Change:
+    """The start-up with these fields in each of its layers."""
+    return lambda plan: replace(plan, layers=tuple(replace(e, **fields) for e in plan.layers))
+
+
+def _with_no_sinks(plan: StartupPlan) -> StartupPlan:
+    layers = (replace(e, kind="full") if e.kind == "sink" else e for e in plan.layers)
+    return replace(plan, layers=tuple(layers))
+
+
+INGREDIENTS: dict[type, dict[str, Change]] = {
+    Cluster: {
+        # D has a drafter, or its steps overlap.
+        "computing_ahead": _decode(drafts=0, steps_in_flight=1),
+        # A lease may expire, and a transfer may be lost.
+        "losses": lambda cluster: replace(cluster, losses=False),
+        # Only with these may a hit end inside a block, and a state is cached where prompts part.
+        "unequal_block_sizes": _with_blocks_of_one_size,
+        # The blocks of P and D have different numbers of kernel blocks.
+        "unequal_kernel_blocks": _with_kernel_blocks_of_prefill,
+    },
+    ConnectorPlan: {
+        # Of requests. One that asks for the log-probabilities of its prompt reads no cache.
+        "begun_blocks": _with_whole_blocks,
+        "prompt_logprobs": _each(SubmitRequest, computes_all=False),
+        "salt_or_adapter": _with_equal_keys,
+        "transfer_params": _each(SubmitRequest, asks=()),
+        # Of what happens.
+        "aborts": _leave_out(AbortRequest),
+        "connector_resets": _each(ResetCache, connector=False),
+        "failures": _leave_out(Fail),
+        "forced_resets": _each(ResetCache, running=False),
+        "forgets": _leave_out(Forget),
+        "local_hits": _with_nothing_cached,
+        "resets_in_a_row": _with_a_step_between_resets,
+        # Of an engine.
+        "chunked_prompts": _room("chunk_tokens"),
+        "drafts": _with_no_drafter,
+        "hits_inside_blocks": _engine(match_unit=0),
+        "host_buffers": _plan(buffered=False),
+        "kernel_blocks": _plan(kernel_blocks=1),
+        "local_attention": _plan(local=False),
+        "recomputed_loads": _plan(load_failure="fail"),
+        "second_runner": _plan(first_runner=True),
+        "several_groups": lambda plan: _engine(groups=plan.engine.groups[:1])(plan),
+        "tight_encoder_cache": lambda p: replace(p, encoder_tokens=ROOM) if p.encoder_tokens else p,
+        "tight_pool": _room("num_blocks"),
+        "unequal_blocks": _plan(narrow=""),  # of a pair of engines
+        "windows": _with_full_attention,
+    },
+    StartupPlan: {
+        "blocks_outermost": _plan(layout="LBNHC"),  # `VLLM_KV_CACHE_LAYOUT`
+        "no_hybrid_manager": _plan(hybrid=True),
+        "pipeline_stages": _layers(stage=0),
+        "precisions": _layers(bytes=4),
+        "sink_layers": _with_no_sinks,
+    },
+    LoopPlan: {},
+}
+"""How a cluster, or a plan of each kind, is without an ingredient, by the name of that."""

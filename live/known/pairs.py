@@ -15,7 +15,7 @@ from kvproof.live.known.facts import (
     request,
     seen,
 )
-from kvproof.live.known.ingredients import computing_ahead, losses, unequal_kernel_blocks
+from kvproof.live.known.ingredients import needs
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import reverse_of
@@ -52,7 +52,7 @@ def embeddings_not_loaded(cluster: Cluster, step: Step, about: About) -> bool:
         | seen("cached_block_holds_its_key", "Schedule", "Complete", on=("full", "window"))
         | seen("null_block_is_nobody", "Schedule", on=("window",))
     ),
-    without=unequal_kernel_blocks,
+    needs=needs("unequal_kernel_blocks"),
 )
 def end_trim_across_ratios(cluster: Cluster, step: Step, about: About) -> bool:
     """If the blocks of P and D have different numbers of kernel blocks, vLLM trims the lists at the
@@ -89,7 +89,7 @@ def _begins_later(cluster: Cluster, step: Step, about: About) -> bool:
         | seen("state_read_is_state_at_computed", "Schedule", on=GROUPS)
         | seen("cached_block_holds_its_key", "Schedule", "Complete", on=GROUPS)
     ),
-    without=losses,
+    needs=needs("losses"),
 )
 def lease_ends_under_writer(cluster: Cluster, step: Step, about: About) -> bool:
     """When P's lease expires, P frees the blocks that it still writes to D. D receives the content
@@ -108,7 +108,7 @@ def lease_ends_under_writer(cluster: Cluster, step: Step, about: About) -> bool:
 @known_finding(
     says="D dies on an assertion if its list of kernel blocks is longer than P's list",
     signatures=seen("engine_survives", "Schedule"),
-    without=unequal_kernel_blocks,
+    needs=needs("unequal_kernel_blocks"),
 )
 def longer_list_dies_across_ratios(cluster: Cluster, step: Step, about: About) -> bool:
     """If a block of D has more kernel blocks than a block of P, padding makes D's list longer than
@@ -194,7 +194,7 @@ WAITS = (WAITING, PREEMPTED, LOADING, ABORTED)
         | seen("cached_block_holds_its_key", "Schedule", "Complete", on=GROUPS)
         | seen("prefill_and_decode_agree", "Schedule")
     ),
-    without=computing_ahead,
+    needs=needs("computing_ahead"),
 )
 def held_goes_beyond_answer(cluster: Cluster, step: Step, about: About) -> bool:
     """D counts tokens that it computed after the end of its answer as tokens that it keeps for the

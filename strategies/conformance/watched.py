@@ -20,13 +20,13 @@ from kvproof.model.because import About
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Event
 from kvproof.model.finding import Finding
-from kvproof.model.known_finding import KnownFinding, explaining
+from kvproof.model.known_finding import KnownFinding, at_work, explaining
 from kvproof.model.machine import Machine
 from kvproof.model.signature import Signature, signature
 from kvproof.model.state import NULL, Engine, State
 from kvproof.model.step import Step
-from kvproof.strategies.conformance.at_work import at_work
 from kvproof.strategies.conformance.policy import differs
+from kvproof.strategies.conformance.tried import holds
 
 
 class Watched:
@@ -134,11 +134,16 @@ class Watched:
         return ""
 
     def _at_work(self, known: KnownFinding, found: Signature) -> bool:
-        """Whether the cause of a known finding was at work, which is tried once for a run."""
+        """Whether the cause of a known finding was at work, which is tried once for a run where no
+        step shows it."""
+        if not known.needs:
+            return True
         tried, make = self._tried, type(self.machine)
         if (known.name, found) not in tried:
-            holds = at_work(known, make, self.cluster, self.taken, found.check)
-            tried[known.name, found] = holds
+            tried[known.name, found] = at_work(
+                [without(self.cluster) for without in known.needs],
+                lambda cluster: holds(make, cluster, self.taken, found.check),
+            )
         return tried[known.name, found]
 
 

@@ -3,9 +3,16 @@
 from typing import Any
 
 from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, Options, ResetCache, SubmitRequest
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.plans.connector import (
+    ConnectorPlan,
+    Copies,
+    Drain,
+    Options,
+    ResetCache,
+    SubmitRequest,
+)
 
 FULL = (Group("full", 4),)
 BESIDE_WINDOW = (Group("full", 4), Group("window", 4, window=8))

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.copies import IllegalAccess, swap_blocks_batch
 from kvproof.connectors.device.replaced import device
-from kvproof.connectors.plan import Copies
+from kvproof.model.plans.connector import Copies
 
 pytestmark = pytest.mark.live
 

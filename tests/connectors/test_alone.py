@@ -11,12 +11,12 @@ pytest.importorskip("vllm")
 from kvproof.connectors import alone, search
 from kvproof.connectors.drawn import ALONE
 from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.connectors.search import PlanSearch
 from kvproof.connectors.shipped import BENCH
 from kvproof.connectors.shown import shown
 from kvproof.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 from tests.connectors.global_store import GlobalStore, SaltlessStore
 
 pytestmark = pytest.mark.live

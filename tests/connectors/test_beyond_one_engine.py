@@ -17,7 +17,9 @@ from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.file_mapper import FileMapper
 
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import (
+from kvproof.connectors.shipped import FILES, MOONCAKE, OBJECTS, OFFLOADING, SIMPLE
+from kvproof.connectors.subject import TestedConnector
+from kvproof.model.plans.connector import (
     Another,
     ConnectorPlan,
     Drain,
@@ -26,8 +28,6 @@ from kvproof.connectors.plan import (
     SubmitRequest,
     lines,
 )
-from kvproof.connectors.shipped import FILES, MOONCAKE, OBJECTS, OFFLOADING, SIMPLE
-from kvproof.connectors.subject import TestedConnector
 from tests.connectors.played import engine_of, rules
 
 pytestmark = pytest.mark.live

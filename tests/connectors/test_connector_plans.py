@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import ConnectorPlan, SubmitRequest
 from kvproof.connectors.shipped import SHIPPED, Shipped
 from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.protocol import Accepts
@@ -23,6 +22,7 @@ from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.shorter import shorter
 from kvproof.live.store import Storeless
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.plans.connector import ConnectorPlan, SubmitRequest
 from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF
 from tests.cover import others_nightly

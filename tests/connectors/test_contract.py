@@ -14,7 +14,6 @@ from kvproof.connectors.drawn import ALONE
 from kvproof.connectors.earlier import EarlierLoads
 from kvproof.connectors.episode import play
 from kvproof.connectors.judging import CONTRACT, broken
-from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest, bare
 from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shown import shown
 from kvproof.connectors.subject import TestedConnector
@@ -71,6 +70,7 @@ from kvproof.model.facts.connectors import (
     WrittenSlot,
     WrongSlot,
 )
+from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest, bare
 from kvproof.model.severity import FAIL_ON
 from kvproof.model.state import Death
 from tests.connectors.mistakes import RULE_OF

@@ -15,7 +15,7 @@ from kvproof.connectors.device.clock import Clock, ModelOrder
 from kvproof.connectors.device.replaced import REPLACED, device, found
 from kvproof.connectors.device.streams import Event, Stream
 from kvproof.connectors.device.threads import QueueModule
-from kvproof.connectors.plan import Copies
+from kvproof.model.plans.connector import Copies
 
 pytestmark = pytest.mark.live
 

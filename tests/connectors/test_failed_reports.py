@@ -9,9 +9,9 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 
 from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.plan import ConnectorPlan, Drain, Forget, ResetCache, SubmitRequest
 from kvproof.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.plans.connector import ConnectorPlan, Drain, Forget, ResetCache, SubmitRequest
 from tests.connectors.store import LaterStore
 
 pytestmark = pytest.mark.live

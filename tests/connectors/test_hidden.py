@@ -12,12 +12,12 @@ from vllm.distributed.kv_transfer.kv_connector.v1 import example_hidden_states_c
 
 from kvproof.connectors.drawn import HIDDEN
 from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, ResetCache, SubmitRequest
 from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shipped import STATES, as_driven
 from kvproof.connectors.shown import shown
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.plans.connector import ConnectorPlan, Copies, Drain, ResetCache, SubmitRequest
 from tests.in_vllm import around, instead
 
 pytestmark = pytest.mark.live

@@ -11,8 +11,15 @@ from msgspec.structs import replace
 
 from kvproof.connectors.drawn import BUFFERED
 from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.plan import Action, ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
 from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.plans.connector import (
+    Action,
+    ConnectorPlan,
+    Drain,
+    ResetCache,
+    SubmitRequest,
+    lines,
+)
 from tests.connectors.played import NIXL, rules
 from tests.engine.findings import inside
 

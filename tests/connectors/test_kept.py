@@ -7,11 +7,18 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.connectors.episode import play
-from kvproof.connectors.plan import ConnectorPlan, Copies, Drain, Forget, ResetCache, SubmitRequest
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search import connector_plans
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.plans.connector import (
+    ConnectorPlan,
+    Copies,
+    Drain,
+    Forget,
+    ResetCache,
+    SubmitRequest,
+)
 from tests.in_vllm import Change, around
 
 pytestmark = pytest.mark.live

@@ -10,7 +10,9 @@ pytest.importorskip("vllm")
 
 from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.judging import mixed_up
-from kvproof.connectors.plan import (
+from kvproof.gate.difference.workload import Play
+from kvproof.gate.search import connector_plans
+from kvproof.model.plans.connector import (
     AbortRequest,
     Action,
     ConnectorPlan,
@@ -22,8 +24,6 @@ from kvproof.connectors.plan import (
     RunSteps,
     SubmitRequest,
 )
-from kvproof.gate.difference.workload import Play
-from kvproof.gate.search import connector_plans
 from tests.connectors import played as episodes
 from tests.connectors.played import EARLY, LOADED, engine_of, rules
 from tests.in_vllm import Change, around

@@ -12,15 +12,6 @@ pytest.importorskip("vllm")
 from kvproof.connectors.drawn import BUFFERED, HYBRID
 from kvproof.connectors.encoder import EncoderCache
 from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.plan import (
-    STORE_ANSWERS,
-    Drain,
-    Fail,
-    Image,
-    ResetCache,
-    RunSteps,
-    SubmitRequest,
-)
 from kvproof.connectors.search import search
 from kvproof.connectors.shipped import (
     FILES,
@@ -32,6 +23,15 @@ from kvproof.connectors.shipped import (
 )
 from kvproof.connectors.subject import TestedConnector
 from kvproof.model.config import Group
+from kvproof.model.plans.connector import (
+    STORE_ANSWERS,
+    Drain,
+    Fail,
+    Image,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
 from tests.connectors.played import (
     AGAIN,
     LATE,

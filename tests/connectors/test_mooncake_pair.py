@@ -10,7 +10,8 @@ from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.mooncake import NOT_WRITTEN, TransferEngine
 from kvproof.connectors.device.replaced import device
 from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.plan import (
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.plans.connector import (
     AbortRequest,
     Copies,
     Drain,
@@ -20,7 +21,6 @@ from kvproof.connectors.plan import (
     RunSteps,
     SubmitRequest,
 )
-from kvproof.connectors.shipped import SHIPPED
 from tests.connectors import played as episodes
 from tests.connectors.played import EARLY, LATE, PROMPTS, between_ranks, rules
 

@@ -9,8 +9,15 @@ from msgspec.structs import replace
 from kvproof.connectors.drawn import NARROWER
 from kvproof.connectors.episode import EpisodeResult, play
 from kvproof.connectors.pair import in_its_blocks
-from kvproof.connectors.plan import Action, ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
 from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.plans.connector import (
+    Action,
+    ConnectorPlan,
+    Drain,
+    ResetCache,
+    SubmitRequest,
+    lines,
+)
 from tests.engine.findings import inside
 
 pytestmark = pytest.mark.live

@@ -11,14 +11,6 @@ from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
 
 from kvproof.connectors import engine
 from kvproof.connectors.episode import RefusedOptions, play
-from kvproof.connectors.plan import (
-    ConnectorPlan,
-    Drain,
-    Options,
-    ResetCache,
-    SubmitRequest,
-    lines,
-)
 from kvproof.connectors.search import search
 from kvproof.connectors.shipped import ON_DISK, SHIPPED
 from kvproof.connectors.shown import shown
@@ -27,6 +19,14 @@ from kvproof.gate.difference.workload import Play
 from kvproof.gate.search import connector_plans
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.plans.connector import (
+    ConnectorPlan,
+    Drain,
+    Options,
+    ResetCache,
+    SubmitRequest,
+    lines,
+)
 
 pytestmark = pytest.mark.live
 

@@ -12,7 +12,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPu
 from kvproof.connectors.device.clock import Clock
 from kvproof.connectors.device.nixl import CopyingAgent
 from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.plan import (
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.config import Group
+from kvproof.model.plans.connector import (
     AbortRequest,
     Copies,
     Drain,
@@ -21,8 +23,6 @@ from kvproof.connectors.plan import (
     RunSteps,
     SubmitRequest,
 )
-from kvproof.connectors.shipped import SHIPPED
-from kvproof.model.config import Group
 from tests.connectors import played as episodes
 from tests.connectors.played import LATE, NIXL, PROMPTS, between_ranks, engine_of, rules
 

@@ -7,7 +7,9 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.plan import (
+from kvproof.connectors.search import search
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.plans.connector import (
     PREFILLED,
     ROUTES,
     SOURCE,
@@ -20,8 +22,6 @@ from kvproof.connectors.plan import (
     SubmitRequest,
     TransferParams,
 )
-from kvproof.connectors.search import search
-from kvproof.connectors.shipped import SHIPPED
 from tests.connectors import played as episodes
 from tests.connectors.played import LATE, LOADED
 from tests.in_vllm import Change, around, both, nothing

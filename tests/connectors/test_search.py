@@ -15,10 +15,10 @@ from kvproof.connectors.device import copies, streams
 from kvproof.connectors.device.peers import PeerContext
 from kvproof.connectors.drawn import ALONE
 from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.plan import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.connectors.shipped import BENCH
 from kvproof.connectors.shown import shown
 from kvproof.live.blame import is_ours
+from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 
 pytestmark = pytest.mark.live
 

@@ -14,18 +14,18 @@ from kvproof.connectors.device.replaced import STORE
 from kvproof.connectors.drawn import SPREAD
 from kvproof.connectors.episode import play, require_replaced
 from kvproof.connectors.judging import mixed_up
-from kvproof.connectors.plan import (
+from kvproof.connectors.search import PlanSearch, accepted
+from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.adapt import keeps_every_state
+from kvproof.model.config import EngineConfig, Group
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.plans.connector import (
     ConnectorPlan,
     Copies,
     Drain,
     ResetCache,
     SubmitRequest,
 )
-from kvproof.connectors.search import PlanSearch, accepted
-from kvproof.connectors.shipped import SHIPPED
-from kvproof.live.adapt import keeps_every_state
-from kvproof.model.config import EngineConfig, Group
-from kvproof.model.errors import AdapterDrift
 
 pytestmark = pytest.mark.live
 

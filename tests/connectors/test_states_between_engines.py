@@ -10,9 +10,9 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 
 from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.plan import Drain, ResetCache
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.model.config import Group
+from kvproof.model.plans.connector import Drain, ResetCache
 from tests.connectors import played as episodes
 from tests.connectors.played import LOADED, NIXL, PROMPTS, between_ranks, engine_of, rules
 

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.plan import STORE_ANSWERS, Options, SubmitRequest
+from kvproof.model.plans.connector import STORE_ANSWERS, Options, SubmitRequest
 from tests.connectors.played import conversation
 
 pytestmark = pytest.mark.live

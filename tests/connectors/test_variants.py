@@ -21,8 +21,8 @@ from vllm.v1.worker.utils import AttentionGroup
 
 from kvproof.connectors.drawn import ALONE, HYBRID
 from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.plan import ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
 from kvproof.connectors.shipped import SHIPPED
+from kvproof.model.plans.connector import ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
 from tests.connectors.played import (
     AGAIN,
     BESIDE_WINDOW,

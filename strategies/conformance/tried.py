@@ -8,21 +8,15 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event, stimulus
-from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import Machine
 from kvproof.strategies.run import Run, Violated
 
 
-def at_work(
-    known: KnownFinding, make: type[Machine], cluster: Cluster, events: Sequence[Event], check: str
-) -> bool:
-    """Whether the check of a finding holds in a run without an ingredient of the cause of a known
-    finding. It must have something to judge there, and no engine may die. What cannot be tried is
-    not known to have been at work."""
-    if known.without is None:
-        return True
+def holds(make: type[Machine], cluster: Cluster, events: Sequence[Event], check: str) -> bool:
+    """Whether a check has something to judge after these events on a cluster, and holds. No engine
+    may die there."""
     with suppress(Exception, AdapterDrift):  # there is no such cluster
-        machine = make(known.without(cluster))  # type: ignore[call-arg]
+        machine = make(cluster)  # type: ignore[call-arg]
         try:
             return _holds(Run(machine, [CHECKS[check]]), events, check)
         finally:
@@ -31,7 +25,7 @@ def at_work(
 
 
 def _holds(run: Run, events: Sequence[Event], check: str) -> bool:
-    """Whether a check holds after those of the events that are possible when their turn comes."""
+    """The same for those of the events that are possible when their turn comes."""
     try:
         for event in map(stimulus, events):
             if event in run.stimuli:
