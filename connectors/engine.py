@@ -714,7 +714,7 @@ class DrivenEngine:
         def events(*args: Any, **kwargs: Any) -> list[Any]:
             answer = list(taken(*args, **kwargs) or ())
             self.answers.append(sorted(map(shown.plain, answer), key=repr))
-            self.counts["events"] += len(answer)
+            self.counts["events published"] += len(answer)
             for event in answer:
                 self._note_event(event)
             return answer

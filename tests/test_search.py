@@ -10,6 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.gate.difference.protocol import KitConnector
+from kvproof.gate.difference.record import Record
 from kvproof.gate.difference.result import Near, Result
 from kvproof.gate.difference.workload import Episodes, Plays, Workload
 from kvproof.gate.search import named_features, search, workloads
@@ -100,6 +101,15 @@ def knowing(each: Workload, *reached: str) -> Result:
     return replace(result(each.name, reached=(SOME, *reached)), near=KNOWN)
 
 
+def parting(of: Callable[[Workload], Result]) -> Callable[[Workload, int], Result]:
+    """The results of runs whose only event leaves this mark."""
+
+    def made(each: Workload, mark: int) -> Result:
+        return replace(of(each), records=(Record(marks=(mark,), whole=True),))
+
+    return made
+
+
 def test_the_search_ends_where_the_change_is_known() -> None:
     """Not before each pair of features was driven, though starts, which come first, know it."""
     with compared(nothing, knowing) as found:
@@ -113,6 +123,15 @@ def test_the_search_ends_where_the_change_is_known() -> None:
     driven = frozenset[str]().union(*map(pairs, clusters))
     assert driven == frozenset[str]().union(*(pairs(e.cluster) for e in workloads.of_presets(0)))
     assert len(clusters) < len(workloads.of_presets(0)) / 2
+
+
+def test_the_search_goes_on_where_the_sides_part() -> None:
+    """What a change does is not known where it does something."""
+    limit = 2 * len(workloads.of_presets(0))
+    parts = parting(knowing)
+    with compared(lambda each: parts(each, 1), lambda each: parts(each, 2)) as found:
+        searching(found, sized=True, fails=lambda: len(found.names) > limit).run()
+    assert len(found.names) > limit
 
 
 def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None:

@@ -52,6 +52,10 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True):
     broken: tuple[str, ...] = ()
     whole: bool = False
 
+    def counted(self, name: str) -> int:
+        """What the run has of a quantity of `COUNTED`."""
+        return self.counts.get(COUNTER.get(name, name), 0)
+
     def excuses_of(self, check: str) -> set[Excuse]:
         """All excuses that breaks of a check had in this run."""
         of_it = (each.need for each in self.needed if each.need.check == check)
@@ -76,14 +80,19 @@ COUNTED = {
     "last steps of requests": "more",
     "free blocks at the end": "less",
     "transfers pending at the end": "more",
-    "events": "more",
+    "events published": "more",
+    "events left out": "less",
     "blocks of a started engine": "less",
     "blocks held by a lone request": "more",
 }
 """What is counted in each run, with what is worse. The last steps are summed over the requests that
 ended: the number of the step in which each did. Free blocks are those of every pool, also a
-connector's, when the engines are idle. The list is fixed: each further line makes chance more
-likely (`costs.LIKELY`)."""
+connector's, when the engines are idle. More events may be worse, and fewer: they are counted once
+and have two lines. The list is fixed: each further line makes chance more likely
+(`costs.LIKELY`)."""
+
+COUNTER = {"events left out": "events published"}
+"""The line whose number a line has, where that is not its own."""
 
 
 class Recorder:
@@ -152,7 +161,7 @@ def _counts(step: Step) -> Iterator[tuple[str, int]]:
     yield "tokens offered by a connector", sum(each.external for each in admissions)
     scheduled = isinstance(step.event, Schedule)
     yield "steps", int(scheduled)
-    yield "events", len(step.effects.reports)
+    yield "events published", len(step.effects.reports)
     choices: Iterable[object] = (step.event.chose or ()) if scheduled else ()  # type: ignore[union-attr]
     yield "tokens computed", sum(each.tokens for each in choices if isinstance(each, Compute))
 
@@ -221,16 +230,17 @@ class Pair(NamedTuple):
 
     def worse(self, name: str) -> int:
         """By how much head counts worse than base, negative where it counts better."""
-        more = self.head.counts.get(name, 0) - self.base.counts.get(name, 0)
+        more = self.head.counted(name) - self.base.counted(name)
         return more if COUNTED[name] == "more" else -more
 
 
 class Differences:
     """In how many runs head counts worse than base, and in how many better, by quantity. `runs` is
-    the number of runs that both sides took to the end."""
+    the number of runs that both sides took to the end, and `apart` of those in which the sides
+    part, however they end."""
 
     def __init__(self, taken: Iterable[Pair] = ()) -> None:
-        self.runs = 0
+        self.runs = self.apart = 0
         self.worse: Counter[str] = Counter()
         self.better: Counter[str] = Counter()
         self.add(taken)
@@ -238,6 +248,7 @@ class Differences:
     def add(self, taken: Iterable[Pair]) -> None:
         """Add runs. Those that a side did not take to the end say nothing."""
         for pair in taken:
+            self.apart += pair.parts_at is not None
             if pair.comparable:
                 self.runs += 1
                 signs = {what: pair.worse(what) for what in COUNTED}

@@ -22,7 +22,7 @@ from kvproof.gate.search.needs import by_chance
 
 LIKELY = 0.05 / len(COUNTED)
 """How likely chance may be in the runs of the search. One of so many quantities is worse by chance
-in one of 20 searches: with eight runs that are worse, none may be better."""
+in one of 20 searches: with nine runs that are worse, none may be better."""
 
 AGAIN = 0.04
 """How likely chance may be in the fresh runs: five that are worse, and none that is better."""
@@ -140,8 +140,8 @@ def costs(comparison: Comparison, go_on: Callable[[], bool]) -> Weighed:
 
 def _cost(found: Difference, runs: Sequence[Counted]) -> Cost:
     unequal = [each for each in runs if each.pair.worse(found.what)]
-    base = sum(each.pair.base.counts.get(found.what, 0) for each in unequal)
-    head = sum(each.pair.head.counts.get(found.what, 0) for each in unequal)
+    base = sum(each.pair.base.counted(found.what) for each in unequal)
+    head = sum(each.pair.head.counted(found.what) for each in unequal)
     worse = [each for each in unequal if each.pair.worse(found.what) > 0]
     smallest = min(worse, key=lambda each: len(each.pair.head.marks))
     return Cost(*found, base, head, smallest)

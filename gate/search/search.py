@@ -390,9 +390,10 @@ class Search:
 
     def _is_known(self) -> bool:
         """Whether the first workloads of each kind were driven, all of the change was executed that
-        head is judged by, and the next step near it hardly shows something new."""
+        head is judged by, and the next step near it hardly shows something new. What a change does
+        is not known where it does something: further runs may show that it does harm."""
         both = self.comparison
-        if self._due or self.differing.due or self.differing_plans.due:
+        if self._due or both.differences.apart:
             return False
         if self._known[0] != len(both.names):
             so_far = reached(both)
