@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.record import COUNTED, Differences, Pair
+from kvproof.gate.difference.record import COUNTED, COUNTER, Differences, Pair
 from kvproof.gate.difference.result import pairs
 from kvproof.gate.difference.workload import Episodes, Follow, Loops, Plays, Starts, Workload
 from kvproof.gate.search import workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.needs import by_chance
 
-LIKELY = 0.05 / len(COUNTED)
+LIKELY = 0.05 / (len(COUNTED) - len(COUNTER))
 """How likely chance may be in the runs of the search. One of so many quantities is worse by chance
-in one of 20 searches: with nine runs that are worse, none may be better."""
+in one of 20 searches: with eight runs that are worse, none may be better."""
 
 AGAIN = 0.04
 """How likely chance may be in the fresh runs: five that are worse, and none that is better."""
