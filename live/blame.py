@@ -29,7 +29,7 @@ _DEVICE = _ROOT / "connectors" / "device"
 
 STAND_INS = (
     "kvproof.connectors.device.",
-    *(f"kvproof.live.{name}" for name in ("driver.nixl", "driver.push", "loop.", "startup.")),
+    *(f"kvproof.live.{name}" for name in ("driver.nixl", "driver.push", "core.")),
 )
 """The beginnings of the names of the modules with fakes, whose functions and objects take the place
 of vLLM's."""

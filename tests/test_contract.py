@@ -69,7 +69,7 @@ HERE = [entry for entry in TABLE if entry.feature not in LATER]
 LIVE = Path(samples.__file__).parent
 KIT = LIVE.parent / "connectors"
 REPLACES = KIT / "device" / "replaced.py"
-FRONT = LIVE / "loop" / "front.py"
+FRONT = LIVE / "core" / "front.py"
 """Its names are not looked up before each run, because that would import a server. Where one is
 missing, requests that the front refuses are left out."""
 ROOTS = {
@@ -88,7 +88,7 @@ NOT_OF_VLLM = {"values", "get", "items", "name", "engine", "loads"}
 @pytest.fixture
 def _real_again() -> Iterator[None]:
     """The contract is looked up anew, and again when vLLM has been put together again."""
-    import kvproof.live.startup.engine  # noqa: F401 (while vLLM is whole)
+    import kvproof.live.core.starts  # noqa: F401 (while vLLM is whole)
 
     contract.check()
     contract.check.cache_clear()
@@ -121,7 +121,7 @@ def test_this_vllm_has_all_of_it() -> None:
 def test_without_an_entry_the_verdict_is_unknown_and_names_it(
     entry: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import kvproof.live.loop.engine  # noqa: F401 (what it imports may be removed below)
+    import kvproof.live.core.episode  # noqa: F401 (what it imports may be removed below)
 
     with monkeypatch.context() as patch:
         remove(entry, patch)
@@ -206,21 +206,21 @@ def watched_without() -> str:
 
 def started_without() -> str:
     """Only the start-up does not fit."""
-    from kvproof.live.startup.engine import StartedEngine
+    from kvproof.live.core.engine import Engine
     from kvproof.model.plans.startup import random_plan
 
     with pytest.raises(AdapterDrift) as drift:
-        StartedEngine(random_plan(0), (), None)
+        Engine(random_plan(0), (), None)
     return str(drift.value)
 
 
 def looped_without() -> str:
     """Only the loop does not fit."""
-    from kvproof.live.loop.engine import EngineLoop
+    from kvproof.live.core.episode import Episode
     from kvproof.model.plans.loop import random_plan
 
     with pytest.raises(AdapterDrift) as drift:
-        EngineLoop(random_plan(0), lambda: None)
+        Episode(random_plan(0))
     return str(drift.value)
 
 

@@ -75,7 +75,7 @@ def in_a_connector() -> str:
 
 def in_a_start_up() -> str:
     """What a start-up dies of."""
-    from kvproof.live.startup.engine import starts
+    from kvproof.live.core.starts import starts
 
     plan = next(p for p in map(startup.random_plan, itertools.count()) if p.layers)
     [start] = starts(plan)
@@ -84,7 +84,7 @@ def in_a_start_up() -> str:
 
 def in_a_loop() -> str:
     """What the loop of an engine dies of."""
-    from kvproof.live.loop.episode import played
+    from kvproof.live.core.episode import played
 
     return f"{played(loop.random_plan(0)).died}"
 
@@ -119,7 +119,7 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
     raised: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As that of a scheduler is. A refusal is none."""
-    from kvproof.live.loop.episode import played
+    from kvproof.live.core.episode import played
 
     def unmade(*_: Any, **__: Any) -> None:
         raise raised("no engine")
@@ -137,8 +137,8 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
 @pytest.mark.usefixtures("_soon")
 def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is one of each call, in a loop as in a start-up."""
-    from kvproof.live.loop.episode import played
-    from kvproof.live.startup.engine import starts
+    from kvproof.live.core.episode import played
+    from kvproof.live.core.starts import starts
 
     calls = itertools.count(1)
 

@@ -35,7 +35,7 @@ def test_every_rule_has_a_mistake() -> None:
 
 def plays() -> Callable[[LoopPlan], Played]:
     pytest.importorskip("vllm")
-    from kvproof.live.loop.episode import played
+    from kvproof.live.core.episode import played
 
     return played
 

@@ -18,7 +18,7 @@ from vllm.v1.engine.core import EngineCoreProc
 from kvproof.connectors.episode import play
 from kvproof.connectors.subject import TestedConnector
 from kvproof.live.arguments import Given, Reads
-from kvproof.live.loop.episode import played
+from kvproof.live.core.episode import played
 from kvproof.live.machine import LiveMachine
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift

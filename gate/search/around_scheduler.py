@@ -59,13 +59,13 @@ class Kind(NamedTuple):
 
 
 def _started(plan: StartupPlan) -> list[Any]:
-    from kvproof.live.startup.engine import starts
+    from kvproof.live.core.starts import starts
 
     return list(starts(plan))
 
 
 def _looped(plan: LoopPlan) -> list[Any]:
-    from kvproof.live.loop.episode import played
+    from kvproof.live.core.episode import played
 
     return [played(plan)]
 
@@ -88,8 +88,8 @@ def warm() -> None:
     """Import all of vLLM that is needed, before the first fork. Where this fails, the first plan
     says why."""
     with contextlib.suppress(Exception, AdapterDrift):
-        import kvproof.live.loop.episode
-        import kvproof.live.startup.engine  # noqa: F401
+        import kvproof.live.core.episode
+        import kvproof.live.core.starts  # noqa: F401
 
 
 def taken(kind: Kind, plan: Any) -> list[Any]:

@@ -108,11 +108,6 @@ Named = Callable[[Any], object]
 """Says which prefix a key of a pool's map stands for."""
 
 
-def unnamed(_key: Any) -> object:
-    """Name no prefix: a lone request has one alone."""
-    return ""
-
-
 def pools(scheduler: Any) -> list[Any]:
     """The block pools of an engine: the scheduler's first, then those of its connector."""
     first = scheduler.kv_cache_manager.block_pool

@@ -157,6 +157,7 @@ class LoopPlan(Struct, frozen=True, forbid_unknown_fields=True):
             prefix_caching=self.prefix_caching,
             override=True,
             auto=self.fitted,
+            drafts=self.drafts,
         )
 
     @property

@@ -16,8 +16,8 @@ from unittest.mock import patch
 
 from kvproof.live import adapt
 from kvproof.live.contract.lookup import last_line
+from kvproof.live.core.layers import config_of
 from kvproof.live.fake import Fake, FakeSpace, unstarted
-from kvproof.live.startup.engine import config_of
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Exported
 from kvproof.model.plans.loop import LoopPlan

@@ -1,20 +1,23 @@
 """Plays a plan: the loop runs by itself, and messages come at the moments of the plan. When the
 plan is over, any pause and all transfers end, and the loop runs until it waits."""
 
+import functools
 from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from kvproof.live import blame
+from kvproof.live import blame, contract_check
+from kvproof.live.core import front, ready
+from kvproof.live.core.engine import Core, Engine, LoopEnd, Messages
+from kvproof.live.core.grammars import Grammars
+from kvproof.live.core.statistics import Statistics
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
-from kvproof.live.loop import front
-from kvproof.live.loop.engine import Core, EngineLoop, LoopEnd, Messages, offer
-from kvproof.live.marks import mark
 from kvproof.live.observer import shown
 from kvproof.model import interruption
-from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played
+from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played, SizeKnown
 from kvproof.model.plans.loop import (
+    LENGTH,
     Arrive,
     Cancel,
     Compile,
@@ -27,6 +30,8 @@ from kvproof.model.plans.loop import (
     Stop,
     Wake,
 )
+
+PLENTY_BYTES = 1 << 30
 
 BUSY_MAX = 200
 """The number of moments without an answer, after the end of the plan, after which the loop counts
@@ -47,14 +52,27 @@ class Episode:
     """An episode: one plan, played once."""
 
     def __init__(self, plan: LoopPlan) -> None:
+        contract_check.check().require(["engine loop"])
         self.plan = plan
         self.left = deque(plan.actions)
         self.countdown = self.left[0].after if self.left else 0
         self.call_begins: Callable[[], None] = lambda: None
-        self.engine = EngineLoop(plan, self.moment)
-        self.worker = self.engine.worker
+        self.engine = engine = engine_of(plan)
+        self.known: tuple[SizeKnown, ...] = ()
+        if plan.fitted:
+            self.known = ready.known(engine.core, engine.config_at_first())
+        self.statistics = Statistics()
+        self.statistics.install(engine.core.scheduler)
+        sent = [each for each in plan.actions if isinstance(each, Send)]
+        late = {each.request for each in sent if each.grammar.endswith("late")}
+        thinks = {each.request: each.thinks for each in sent if each.thinks}
+        self.grammars = Grammars(lambda name: name in late, thinks=bool(thinks))
+        self.grammars.install(engine.core.structured_output_manager)
+        self.worker = engine.executor
+        self.worker.thinks = thinks
+        self.worker.moment, self.worker.reported = self.moment, self.statistics.of_workers
         self.worker.began, self.worker.settled = self._began, self._settled
-        self.engine.listen(Messages(self.moment, self.wait, self._took))
+        engine.listen(Messages(self.moment, self.wait, self._took))
         self.clients: dict[str, Client] = {}
         self.calls: dict[int, tuple[str, int]] = {}
         self.pausing = 0
@@ -112,7 +130,8 @@ class Episode:
         elif kind.name == "UTILITY" and what[2] in (*PAUSES, "sleep"):
             self.paused, self.complete, self.pausing = True, False, what[1]
 
-    def _began(self, tokens: int) -> None:
+    def _began(self, output: Any) -> None:
+        tokens = output.total_num_scheduled_tokens
         self._read()
         if self.worker.asleep:
             self.asleep.append(tokens)
@@ -137,7 +156,7 @@ class Episode:
             case Arrive(request=name, fails=fails):
                 self.worker.arrive(name, fails)
             case Compile(request=name):
-                self.engine.grammars.compile(name)
+                self.grammars.compile(name)
             case Pause(mode=mode, clear=clear):
                 self._call(PAUSES[hasattr(Core, PAUSES[0]) - 1], mode, clear)
             case Resume():
@@ -163,7 +182,10 @@ class Episode:
             params = offer(one, self.plan.block, 1 + bool(self.plan.window))
         client = self.clients[one.request] = Client(one)
         if not one.refused:
-            self.engine.add(one, params)
+            words = one.grammar.split()[0] if one.grammar else ""
+            request = self.engine.request(one.request, one.tokens, one.answer, params, words)
+            self.statistics.add(request)
+            self.engine.receive(request)
             return
         # P has its blocks, whether the engine knows of it or not.
         client.taken = one.role == "decode"
@@ -187,8 +209,8 @@ class Episode:
         """Remove all that holds up the loop, because the plan is over."""
         for name in list(self.worker.transfers):
             self.worker.arrive(name)
-        for name in list(self.engine.grammars.pending):
-            self.engine.grammars.compile(name)
+        for name in list(self.grammars.pending):
+            self.grammars.compile(name)
         self.busy += 1
         if self.busy > BUSY_MAX:
             raise LoopEnd
@@ -198,8 +220,8 @@ class Episode:
     def _look(self) -> None:
         """Note what can be seen now: what the workers and the clients got since the last look, and
         the state of the engine."""
-        self.marks.append(mark((self.worker.executed, self.answers, *self.engine.state())))
-        self.worker.executed, self.answers = [], []
+        self.marks.append(self.engine.mark(self.answers))
+        self.answers = []
 
     def _count(self, outputs: Any) -> None:
         """Count the hits of a step, and the steps until requests end."""
@@ -229,7 +251,7 @@ class Episode:
             if outputs.outputs or outputs.utility_output is not None:  # not statistics alone
                 self.busy = 0
             if outputs.utility_output is None:  # that is for the client of the call alone
-                self.engine.statistics.receive(outputs)
+                self.statistics.receive(outputs)
             for each in outputs.outputs:
                 client = self.clients[each.request_id]
                 client.tokens += len(each.new_token_ids)
@@ -275,8 +297,8 @@ class Episode:
                 if name not in {*self.worker.notified, *self.worker.transfers, *living}
             ),
             self.engine.held,
-            self.engine.statistics.noted,
-            (*self.engine.statistics.received.items(),),
+            self.statistics.noted,
+            (*self.statistics.received.items(),),
         )
 
     def _did(self) -> Did:
@@ -324,12 +346,59 @@ class Episode:
             asleep=tuple(self.asleep),
             settled=tuple(self.settled),
             calls=tuple(self.calls.values()),
-            known=self.engine.known,
+            known=self.known,
             did=self._did(),
-            exported=self.engine.statistics.metrics.exported(),
+            exported=self.statistics.metrics.exported(),
             marks=(*self.marks,),
             counts=self._counted(),
         )
+
+
+def engine_of(plan: LoopPlan) -> Engine:
+    """The engine of a plan. Its sizes are given, unless they are fitted to the memory."""
+    start = plan.engine
+    memory = PLENTY_BYTES
+    if plan.fitted:  # some releases fit to the memory alone, others to the given blocks too
+        memory = plan.num_blocks * max(each.content_bytes * each.block for each in start.layers)
+    connector = {
+        "kv_connector": "NixlConnector",
+        "kv_role": "kv_both",
+        "engine_id": "E",
+        "kv_load_failure_policy": "recompute" if plan.recompute else "fail",
+    }
+    return Engine(
+        start,
+        [memory] * len(start.workers()),
+        plan.num_blocks,
+        connector if plan.connected else None,
+    )
+
+
+def offer(one: Send, block: int, groups: int) -> dict[str, Any]:
+    """The parameters that a prefill node P returned for a request."""
+    params = dict(_offer(block, groups))
+    blocks = -(-len(one.tokens) // block)
+    params["remote_block_ids"] = tuple(list(g)[:blocks] for g in params["remote_block_ids"])
+    return {**params, "remote_engine_id": "P", "remote_request_id": f"P-{one.request}"}
+
+
+@functools.cache
+def _offer(block: int, groups: int) -> dict[str, Any]:
+    """The parameters that this release returns for a prompt of the largest length."""
+    engine = engine_of(LoopPlan((), block, connected=True, window=5 * (groups > 1)))
+    prompt = Send(0, "p", 0, LENGTH - 1, 1, "prefill").tokens
+    asks = {"do_remote_decode": True, "do_remote_prefill": False}
+    engine.add(engine.request("p", prompt, 1, asks))
+    params: dict[str, Any] = {}
+    for _ in range(LENGTH):
+        engine.step()
+        for outputs in engine.outputs():
+            for each in outputs.outputs:
+                params = each.kv_transfer_params or params
+        if params:
+            break
+    engine.close()
+    return params
 
 
 PAUSES = ("pause_generation", "pause_scheduler")

@@ -1,5 +1,5 @@
-"""The fake workers of an engine whose loop runs. They sample tokens without a model, keep data
-about the requests of each step, and end transfers when the plan says so."""
+"""The fake workers of an engine. They have layers and memory, sample tokens without a model, keep
+data about the requests of each step, and end transfers when the plan says so."""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -7,12 +7,12 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from kvproof.live import adapt
+from kvproof.live.core.grammars import END_OF_REASONING, known
+from kvproof.live.core.layers import spec_of
 from kvproof.live.driver import nixl
-from kvproof.live.loop.grammars import END_OF_REASONING, known
-from kvproof.live.loop.statistics import Statistics
 from kvproof.live.observer import shown
-from kvproof.live.startup.engine import Executor
 from kvproof.live.step_output import drafted, sampled
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.startup import StartupPlan
 from kvproof.model.state import Flight
 
@@ -31,6 +31,15 @@ class StepOutput(Future[Any]):
         wanted()
         return super().result(timeout)
 
+
+ANSWERLESS = (
+    *("set_kv_cache_layout", "compile_or_warm_up_model", "register_failure_callback"),
+    *("init_kv_output_aggregator", "get_kv_connector_handshake_metadata", "shutdown"),
+    *("reset_mm_cache", "reset_encoder_cache"),
+)
+"""The methods of workers whose answer no caller uses."""
+
+LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
 
 MEMORY = frozenset({"weights", "kv_cache"})
 """The parts of the memory that sleeping workers give up."""
@@ -56,35 +65,43 @@ class _Step(NamedTuple):
         return self.before[name] + 1 - lost
 
 
-class LoopExecutor(Executor):
-    """All workers of the engine. `moment` is called when the engine asks for a step's output. The
-    workers keep `executed`, the steps that they were given since somebody looked, as plain data,
-    and `begun`, their number. They keep `prompts`, the number of prompt tokens of each scheduled
-    request, and `transfers`, the transfers of each request. `notified` has the requests whose
-    prefill node was notified. `masks` has the number of tokens that the mask for a token took into
-    account, by request and by the number of tokens before it. For `unsure` requests these numbers
-    are wrong from some step on, because rejected draft tokens were counted. `thinks` has the number
-    of tokens of reasoning with which the answer of a request begins. `asleep` are the parts of the
-    memory that are given up."""
+class Executor:
+    """All workers of an engine, behind the interface that `EngineCore` has for them. They have
+    layers and `memory` in bytes, and keep the `configs` of the KV caches that they receive, and
+    `known_tokens`, a new largest length. A question of an engine to which kvproof has no answer is
+    recorded.
+
+    `began` is called with what the scheduler gave for each step, `settled` when the engine waits
+    for its device, `moment` when it asks for a step's output, and `reported` with each report of
+    ended transfers. The workers keep `executed`, the steps that they were given since somebody
+    looked, as plain data, and `begun`, their number. They keep `prompts`, the number of prompt
+    tokens of each scheduled request, and `transfers`, the transfers of each request. `notified` has
+    the requests whose prefill node was notified. `masks` has the number of tokens that the mask for
+    a token took into account, by request and by the number of tokens before it. For `unsure`
+    requests these numbers are wrong from some step on, because rejected draft tokens were counted.
+    `thinks` has the number of tokens of reasoning with which the answer of a request begins.
+    `asleep` are the parts of the memory that are given up."""
 
     supported_tasks = ("generate",)
 
-    def __init__(
-        self,
-        plan: StartupPlan,
-        specs: Any,
-        memory: Any,
-        moment: Callable[[], None],
-        drafts: int = 0,
-    ) -> None:
-        super().__init__(plan, specs, memory)
-        self.drafts = drafts
-        self.moment = moment
+    def __init__(self, plan: StartupPlan, memory: Sequence[int]) -> None:
+        self.specs = [
+            {name: spec_of(plan, layer) for name, layer in each.items()} for each in plan.workers()
+        ]
+        self.memory = memory
+        first = LAYOUTS.index(plan.layout)
+        self.layouts = [*LAYOUTS[first:], *LAYOUTS[:first]]
+        self.configs: Sequence[Any] = ()
+        self.known_tokens: int | None = None
+        self.unanswered: list[str] = []
+        self.drafts = plan.drafts
         self.in_flight = plan.stages if plan.stages > 1 else 1 + plan.overlaps
         self.steps = self.tokens = self.begun = 0
         self.executed: list[object] = []
-        self.began: Callable[[int], None] = lambda _: None
+        self.began: Callable[[Any], None] = lambda _: None
         self.settled: Callable[[], None] = lambda: None
+        self.moment: Callable[[], None] = lambda: None
+        self.reported: Callable[[Any, Mapping[str, set[str]]], None] = lambda *_: None
         self.prompts: dict[str, int] = {}
         self.transfers: dict[str, str] = {}
         self.reports: dict[str, set[str]] = {}
@@ -93,11 +110,41 @@ class LoopExecutor(Executor):
         self.unsure: set[str] = set()
         self.thinks: Mapping[str, int] = {}
         self.asleep: frozenset[str] = frozenset()
-        self.statistics = Statistics()
         self._computed: deque[_Step] = deque()
         self._sampled: _Step | None = None
 
-    # What `EngineCore` calls.
+    def spare(self, error: Exception) -> None:
+        """Raise AdapterDrift where the engine asked a question to which kvproof has no answer: the
+        exception is then not vLLM's mistake."""
+        for name in self.unanswered[:1]:
+            why = f"An engine of this vLLM needs {name}"
+            raise AdapterDrift(why, f"EngineCore.{name}") from error
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        self.unanswered += [name] * (name not in ANSWERLESS)
+        return lambda *_, **__: None
+
+    # What `EngineCore` asks while it starts.
+
+    def get_kv_cache_specs(self, *_: Any) -> list[dict[str, Any]]:
+        """The spec of each layer, for each worker."""
+        return [dict(each) for each in self.specs]
+
+    def determine_available_memory(self, *_: Any) -> list[int]:
+        """The memory for KV caches, in bytes, for each worker."""
+        return list(self.memory)
+
+    def get_supported_kv_cache_layouts(self, *_: Any) -> list[list[str]]:
+        """The layouts that the backends support, for each worker."""
+        return [self.layouts for _ in self.specs]
+
+    def initialize_from_config(self, configs: Sequence[Any], *_: Any) -> None:
+        """Allocate the caches of the workers."""
+        self.configs = configs
+
+    # What `EngineCore` calls when it runs.
 
     @property
     def max_concurrent_batches(self) -> int:
@@ -126,7 +173,9 @@ class LoopExecutor(Executor):
         self, method: str, timeout: Any = None, args: tuple[Any, ...] = (), *_: Any, **__: Any
     ) -> list[Any]:
         """Send a message to all workers."""
-        super().collective_rpc(method, timeout, args)
+        del timeout
+        if method == "update_max_model_len":
+            self.known_tokens = args[0]
         if method == "synchronize_device":
             self.settled()
         return [None for _ in self.specs]
@@ -142,7 +191,7 @@ class LoopExecutor(Executor):
         self.executed.append(shown.plain(output))
         count = output.total_num_scheduled_tokens
         self.tokens += count
-        self.began(count)
+        self.began(output)
         parts, before = self._parts(output)
         step = _Step(output.scheduled_spec_decode_tokens, parts, before, self._reported(), set())
         if count:  # sampling is a call of its own
@@ -254,5 +303,5 @@ class LoopExecutor(Executor):
         if not reports:
             return None
         report = adapt.finished(reports)
-        self.statistics.of_workers(report, reports)
+        self.reported(report, reports)
         return report

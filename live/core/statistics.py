@@ -8,8 +8,8 @@ from typing import Any
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
 from kvproof.live.arguments import Reads
-from kvproof.live.loop import readers
-from kvproof.live.loop.readers import Metrics
+from kvproof.live.core import readers
+from kvproof.live.core.readers import Metrics
 from kvproof.model.facts.loop import Counts
 
 NAME = "transfers"

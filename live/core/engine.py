@@ -1,14 +1,13 @@
-"""The real engine and its real loop, on fake workers. The messages come from a plan."""
+"""The real engine core on fake workers, and the messages that come to it."""
 
-import functools
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Event
 from typing import Any
 from unittest.mock import patch
 
-from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietly)
+from kvproof.live import importing  # noqa: F401 (vLLM is imported quietly)
 
 # isort: split
 
@@ -20,15 +19,17 @@ from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
 
 from kvproof.live import adapt, contract_check
-from kvproof.live.loop import ready
-from kvproof.live.loop.grammars import Grammars, structured
-from kvproof.live.loop.worker import LoopExecutor
+from kvproof.live.core.caches import Caches
+from kvproof.live.core.executor import Executor
+from kvproof.live.core.grammars import structured
+from kvproof.live.core.layers import config_of
+from kvproof.live.marks import mark
 from kvproof.live.observer import shown
-from kvproof.live.startup.engine import config_of, spec_of
-from kvproof.model.facts.loop import SizeKnown
-from kvproof.model.plans.loop import LENGTH, LoopPlan, Send
+from kvproof.model.plans.startup import StartupPlan
 
-PLENTY_BYTES = 1 << 30
+REFUSALS = (ValueError, NotImplementedError)
+"""The exceptions with which vLLM says that it cannot serve a model, or not with this little
+memory."""
 
 
 class LoopEnd(BaseException):
@@ -90,51 +91,59 @@ def _untuned() -> Iterator[None]:
         yield
 
 
-class EngineLoop:
-    """An engine and its loop."""
+class Engine:
+    """An engine core and its workers, after its start-up on workers with so much `memory` in bytes.
+    `override` is its `num_gpu_blocks_override`. With a `connector`, it has one with these settings
+    of `KVTransferConfig`. Raises the exceptions of its start-up, and AdapterDrift."""
 
-    def __init__(self, plan: LoopPlan, moment: Callable[[], None]) -> None:
-        contract_check.check().require(["engine loop"])
-        self.plan = plan
-        start = plan.engine
-        specs = [
-            {name: spec_of(start, layer) for name, layer in each.items()}
-            for each in start.workers()
-        ]
-        memory = [PLENTY_BYTES] * len(specs)
-        if plan.fitted:  # some releases fit to the memory alone, others to the given blocks too
-            memory = [plan.num_blocks * max(s.page_size_bytes for s in e.values()) for e in specs]
-        self.worker = LoopExecutor(start, specs, memory, moment, plan.drafts)
-        further: dict[str, Any] = {}
-        if plan.drafts:
-            further["speculative_config"] = build.drafter(plan.drafts)
-        if plan.connected:
-            further["kv_transfer_config"] = KVTransferConfig(
-                kv_connector="NixlConnector",
-                kv_role="kv_both",
-                engine_id="E",
-                kv_load_failure_policy="recompute" if plan.recompute else "fail",
-            )
-        config = config_of(start, plan.num_blocks, **further)
+    def __init__(
+        self,
+        plan: StartupPlan,
+        memory: Sequence[int],
+        override: int | None,
+        connector: Mapping[str, Any] | None = None,
+    ) -> None:
+        contract_check.check().require(["start-up"])
+        self.plan, self.override, self.connector = plan, override, connector
+        self.executor = Executor(plan, memory)
+        config = self.config_at_first()
         try:
             with _untuned():
-                self.core: Any = Core(config, True, "", lambda _: self.worker, True)
-        except Exception as error:
-            self.worker.spare(error)
+                self.core: Any = Core(config, True, "", lambda _: self.executor, True)
+        except REFUSALS:
             raise
-        self.known: tuple[SizeKnown, ...] = ()
-        if plan.fitted:
-            self.known = ready.known(self.core, config_of(start, plan.num_blocks, **further))
+        except Exception as error:
+            self.executor.spare(error)
+            raise
         self.pools = shown.pools(self.core.scheduler)
         self.prefixes: dict[bytes, object] = {}
-        self.statistics = self.worker.statistics
-        self.statistics.install(self.core.scheduler)
-        sent = [each for each in plan.actions if isinstance(each, Send)]
-        late = {each.request for each in sent if each.grammar.endswith("late")}
-        thinks = {each.request: each.thinks for each in sent if each.thinks}
-        self.worker.thinks = thinks
-        self.grammars = Grammars(lambda name: name in late, thinks=bool(thinks))
-        self.grammars.install(self.core.structured_output_manager)
+
+    def config_at_first(self) -> Any:
+        """Make the config that the engine had before its start-up."""
+        further = (
+            {"kv_transfer_config": KVTransferConfig(**self.connector)} if self.connector else {}
+        )
+        return config_of(self.plan, self.override, **further)
+
+    @property
+    def vllm_config(self) -> Any:
+        """The config of the engine, with what its start-up has set."""
+        return self.core.vllm_config
+
+    @property
+    def max_model_len(self) -> int:
+        """The largest number of tokens of a request."""
+        return int(self.vllm_config.model_config.max_model_len)
+
+    @property
+    def in_flight_steps(self) -> int:
+        """The number of steps that are scheduled before the output of the first arrives."""
+        return getattr(self.vllm_config, "max_concurrent_batches", 0) or self.executor.in_flight
+
+    @property
+    def caches(self) -> Caches:
+        """The KV caches that the start-up made."""
+        return Caches(self.vllm_config, self.core.scheduler.kv_cache_config)
 
     def listen(self, messages: Messages) -> None:
         """Give the engine this queue of messages from now on."""
@@ -148,17 +157,24 @@ class EngineLoop:
         """Call a method as a client does. The answer will have this number."""
         self.send("UTILITY", (0, number, method, given))
 
-    def add(self, one: Send, params: dict[str, Any] | None) -> None:
-        """Send a request in the form in which the thread that reads the sockets passes it on."""
+    def request(
+        self,
+        name: str,
+        tokens: Sequence[int],
+        answer: int,
+        params: Mapping[str, Any] | None = None,
+        grammar: str = "",
+    ) -> EngineCoreRequest:
+        """A request as a front sends it, with these `kv_transfer_params`, and with a grammar."""
         sampling = SamplingParams(
-            max_tokens=one.answer,
+            max_tokens=answer,
             ignore_eos=True,
             extra_args={"kv_transfer_params": params} if params else None,
-            **structured(one.grammar.split()[0] if one.grammar else ""),
+            **structured(grammar),
         )
-        request = EngineCoreRequest(
-            request_id=one.request,
-            prompt_token_ids=one.tokens,
+        return EngineCoreRequest(
+            request_id=name,
+            prompt_token_ids=list(tokens),
             mm_features=None,
             sampling_params=sampling,
             pooling_params=None,
@@ -166,14 +182,22 @@ class EngineLoop:
             lora_request=None,
             cache_salt=None,
             data_parallel_rank=None,
-            **adapt.accepted(EngineCoreRequest, external_req_id=one.request),
+            **adapt.accepted(EngineCoreRequest, external_req_id=name),
         )
-        self.statistics.add(request)
-        self.receive(request)
 
-    def receive(self, request: Any) -> None:
-        """Pass on a request from the front."""
+    def receive(self, request: EngineCoreRequest) -> None:
+        """Send a request in the form in which the thread that reads the sockets passes it on."""
         self.send("ADD", self.core.preprocess_add_request(request))
+
+    def add(self, request: EngineCoreRequest) -> Any:
+        """Give a request to the scheduler at once. Returns vLLM's own form of it."""
+        made = self.core.preprocess_add_request(request)[0]
+        self.core.scheduler.add_request(made)
+        return made
+
+    def step(self) -> None:
+        """Let the engine take a step, without its loop."""
+        self.core._process_engine_step()
 
     def cancel(self, name: str) -> None:
         """Abort a request, as its client disconnects."""
@@ -191,56 +215,36 @@ class EngineLoop:
         while not self.core.output_queue.empty():
             yield self.core.output_queue.get_nowait()[1]
 
-    def state(self) -> Iterator[object]:
-        """The state of the engine, as plain data."""
+    def mark(self, answers: Iterable[object]) -> int:
+        """The mark of what can be seen now: the steps that the workers were given since the last
+        mark, these answers to clients, and the state of the engine."""
         for request in self.core.scheduler.requests.values():
             for at, value in enumerate(map(bytes, request.block_hashes), 1):
                 if value not in self.prefixes:
-                    self.prefixes[value] = tuple(request.all_token_ids[: at * self.plan.block])
-        return shown.state(self.core.scheduler, self.pools, self._prefix)
+                    self.prefixes[value] = tuple(request.all_token_ids[: at * self.hashed_tokens])
+        executed, self.executor.executed = self.executor.executed, []
+        state = shown.state(self.core.scheduler, self.pools, self._prefix)
+        return mark((executed, [*answers], *state))
+
+    @property
+    def hashed_tokens(self) -> int:
+        """The number of tokens of which one block hash is made."""
+        of_engine = self.vllm_config.cache_config.block_size
+        return int(getattr(self.core.scheduler, "hash_block_size", of_engine))
 
     def _prefix(self, key: Any) -> object:
         return get_group_id(key), self.prefixes.get(bytes(get_block_hash(key)), "")
 
     @property
+    def free_blocks(self) -> int:
+        """The number of free blocks."""
+        return int(self.core.scheduler.kv_cache_manager.block_pool.get_num_free_blocks())
+
+    @property
     def held(self) -> int:
         """The number of blocks that are not free, without the null block."""
-        pool = self.core.scheduler.kv_cache_manager.block_pool
-        return int(self.plan.num_blocks - 1 - pool.get_num_free_blocks())
+        return int(self.core.scheduler.kv_cache_config.num_blocks) - 1 - self.free_blocks
 
     def close(self) -> None:
         """Close the resources that the engine has opened."""
         self.core.scheduler.shutdown()
-
-
-def offer(one: Send, block: int, groups: int) -> dict[str, Any]:
-    """The parameters that a prefill node P returned for a request."""
-    params = dict(_offer(block, groups))
-    blocks = -(-len(one.tokens) // block)
-    params["remote_block_ids"] = tuple(list(g)[:blocks] for g in params["remote_block_ids"])
-    return {**params, "remote_engine_id": "P", "remote_request_id": f"P-{one.request}"}
-
-
-@functools.cache
-def _offer(block: int, groups: int) -> dict[str, Any]:
-    """The parameters that this release returns for a prompt of the largest length."""
-    prompt = Send(0, "p", 0, LENGTH - 1, 1, "prefill")
-    plan = LoopPlan((), block, connected=True, window=5 * (groups > 1))
-    engine = EngineLoop(plan, lambda: None)
-    params: dict[str, Any] = {}
-
-    def waits() -> None:
-        raise LoopEnd
-
-    engine.listen(Messages(lambda: None, waits, lambda _: None))
-    engine.add(prompt, {"do_remote_decode": True, "do_remote_prefill": False})
-    for _ in range(LENGTH):
-        engine.core._process_input_queue()
-        engine.core._process_engine_step()
-        for outputs in engine.outputs():
-            for each in outputs.outputs:
-                params = each.kv_transfer_params or params
-        if params:
-            break
-    engine.close()
-    return params

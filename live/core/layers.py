@@ -1,0 +1,96 @@
+"""The layers of a plan, and the config of its engine, as vLLM's objects."""
+
+import copy
+from typing import Any
+
+from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietly)
+
+# isort: split
+
+import torch
+
+from kvproof.live import adapt
+from kvproof.model.plans.startup import Layer, StartupPlan
+
+DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
+"""The type of a number of so many bytes."""
+
+REQUESTS_MAX = 4
+"""The largest number of requests that a step serves."""
+
+
+def spec_of(plan: StartupPlan, layer: Layer) -> Any:
+    """The spec of a layer."""
+    import vllm.v1.kv_cache_interface as kinds
+
+    if layer.kind == "mamba":
+        attention = [each for each in plan.layers if each.kind != "mamba"]
+        largest = max((spec_of(plan, each).page_size_bytes for each in attention), default=0)
+        return kinds.MambaSpec(
+            block_size=layer.block,
+            shapes=((layer.heads, layer.width),),
+            dtypes=(DTYPES[layer.bytes],),
+            mamba_cache_mode=_states(plan),
+            page_size_padded=max(largest, layer.content_bytes) if layer.padded else None,
+            num_speculative_blocks=plan.drafts,
+        )
+    common: dict[str, Any] = {
+        "block_size": layer.block,
+        "num_kv_heads": layer.heads,
+        "head_size": layer.width,
+        "dtype": DTYPES[layer.bytes],
+    }
+    if layer.kind in ("mla", "hidden"):  # a token has no V
+        kind = build.hidden_states() if layer.kind == "hidden" else kinds.MLAAttentionSpec
+        return kind(**common, **_no_v(kind, common))
+    if layer.kind == "window mla":
+        narrow = getattr(kinds, "SlidingWindowMLASpec", kinds.SlidingWindowSpec)
+        return narrow(**common, sliding_window=layer.window)
+    if layer.kind == "window":
+        return kinds.SlidingWindowSpec(**common, sliding_window=layer.window)
+    if layer.kind == "chunked":
+        return kinds.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
+    if layer.kind == "sink":
+        return kinds.SinkFullAttentionSpec(**common, sink_len=layer.block)
+    return kinds.FullAttentionSpec(**common)
+
+
+def _states(plan: StartupPlan) -> str:
+    """The states that a Mamba layer keeps, under vLLM's name for them."""
+    if not plan.prefix_caching:
+        return "none"
+    return "all" if plan.every_state and adapt.keeps_every_state() else "align"
+
+
+def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
+    """The width of V for MLA, which differs between releases."""
+    size = kind(**common).page_size_bytes
+    one = common["block_size"] * common["head_size"] * common["dtype"].itemsize
+    return adapt.accepted(kind, head_size_v=0) if size > one else {}
+
+
+def config_of(plan: StartupPlan, override: int | None, **further: Any) -> Any:
+    """The config of an engine before its start-up, with its drafter. `override` is its
+    `num_gpu_blocks_override`, and `further` has the configs of other optional parts."""
+    if plan.drafts:
+        further["speculative_config"] = build.drafter(plan.drafts)
+    model = copy.copy(build.model_config())
+    mamba = next((each for each in plan.layers if each.kind == "mamba"), None)
+    made = build.config_of(
+        model,
+        block_size=min((each.block for each in plan.layers if each.kind != "mamba"), default=8),
+        chunk_tokens=plan.chunk_tokens,
+        requests=REQUESTS_MAX,
+        prefix_caching=plan.prefix_caching,
+        overlaps=plan.overlaps and plan.stages == 1,
+        states=(_states(plan), mamba.block) if mamba else None,
+        scheduling={"disable_hybrid_kv_cache_manager": not plan.hybrid},
+        **further,
+    )
+    model.max_model_len = made.scheduler_config.max_model_len = plan.max_model_len
+    model.original_max_model_len = -1 if plan.auto else plan.max_model_len
+    made.parallel_config.pipeline_parallel_size = plan.stages
+    made.parallel_config.decode_context_parallel_size = plan.shards
+    made.scheduler_config.disable_hybrid_kv_cache_manager = not plan.hybrid
+    made.cache_config.num_gpu_blocks_override = override
+    return made

@@ -1,0 +1,127 @@
+"""Start-ups of a plan. A plan is carried out in two starts: first one with plenty of memory, which
+shows the size of a block and the blocks of a request, and then the start that the plan describes.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from kvproof.live import adapt, blame
+from kvproof.live.core.engine import REFUSALS, Engine
+from kvproof.live.death import death_of, place
+from kvproof.live.endless import watched
+from kvproof.live.marks import mark
+from kvproof.live.observer import shown
+from kvproof.model import interruption
+from kvproof.model.facts.startup import LoneRequest, Startup, TakenBlock
+from kvproof.model.plans.startup import StartupPlan
+from kvproof.model.state import NULL
+
+STEPS_MAX = 400
+
+IDLE_MAX = 8
+"""The number of steps that schedule nothing, more than can be in flight, after which a request
+counts as waiting for ever."""
+
+PLENTY_BLOCKS = 200
+"""The number of blocks for which the first start has memory, as if all layers were as large as the
+largest."""
+
+CONFIG_CHECK = "validate_block_size"
+"""The check of the config, which refuses by an assertion too."""
+
+
+def starts(plan: StartupPlan) -> list[Startup]:
+    """The starts of a plan, in order: two, or only the first if its request does not end. Raises
+    AdapterDrift."""
+    if not plan.layers:
+        return []
+    count = len(plan.workers())
+    largest = max(e.content_bytes * (1 if e.kind == "mamba" else e.block) for e in plan.layers)
+    plenty = [PLENTY_BLOCKS * largest * len(plan.layers)] * count
+    first = _start(replace(plan, auto=False), None, plenty)
+    if first.run is None or not first.run.ended:
+        return [first]
+    from_ = first.run.held_max + 1 if plan.counted_from == "need" else first.enough_blocks
+    blocks = max(from_ + plan.blocks, 1)
+    memory = [
+        each.block_bytes * (blocks + plan.more * (at == plan.richer % count))
+        + min(plan.odd_bytes, each.block_bytes - 1)
+        for at, each in enumerate(first.workers)
+    ]
+    second = _start(plan, blocks, plenty if plan.override else memory)
+    second = second._replace(groups=first.groups, in_flight_tokens=first.in_flight_tokens)
+    if second.run is not None and not second.run.ended:
+        tokens = second.run.tokens
+        again = _start(
+            replace(plan, auto=False, override=False, max_model_len=tokens), None, plenty
+        )
+        held = again.run.held_max if again.run else 0
+        second = second._replace(lacks=max(held + 1 - second.num_blocks, 0))
+    return [first, second]
+
+
+def alone(engine: Engine, call_begins: Callable[[], None]) -> LoneRequest:
+    """Run one request of the largest length, alone, to its end."""
+    tokens = engine.max_model_len
+    answer = min(engine.plan.answer_tokens, tokens - 1)
+    request = engine.add(engine.request("r0", range(1, tokens - answer + 1), answer))
+    manager = engine.core.scheduler.kv_cache_manager
+    free, held, idle = engine.free_blocks, 0, 0
+    clean: set[int] = {NULL}
+    new: set[TakenBlock] = set()
+    marks: list[int] = []
+
+    def began(output: Any) -> None:
+        nonlocal held, idle, clean, new
+        held = max(held, free - engine.free_blocks)
+        erased = adapt.zeroed(output)
+        for group, table in enumerate(manager.get_block_ids("r0")):
+            if erased is not None:
+                new |= {TakenBlock(group, b, b in erased) for b in {*table} - clean}
+            clean |= {*table}
+        idle = 0 if output.total_num_scheduled_tokens else idle + 1
+
+    engine.executor.began = began
+    for _ in range(STEPS_MAX):
+        call_begins()
+        engine.step()
+        marks.append(engine.mark(map(shown.plain, engine.outputs())))
+        if request.is_finished() or idle > IDLE_MAX:
+            break
+    ended, computed = request.is_finished(), request.num_computed_tokens
+    return LoneRequest(tokens, ended, held, computed, tuple(sorted(new)), tuple(marks))
+
+
+def _made(engine: Engine) -> dict[str, Any]:
+    """What a start-up has made, as fields of its facts."""
+    caches, executor = engine.caches, engine.executor
+    return {
+        "num_blocks": caches.made.num_blocks,
+        "max_model_len": engine.max_model_len,
+        "known_tokens": executor.known_tokens,
+        "concurrency": caches.concurrency,
+        "workers": tuple(
+            map(caches.worker, engine.plan.workers(), executor.memory, executor.configs)
+        ),
+        "groups": caches.groups,
+        "in_flight_tokens": engine.in_flight_steps * engine.plan.chunk_tokens,
+        "marks": (mark(map(shown.plain, (caches.made, *executor.configs))),),
+    }
+
+
+def _start(plan: StartupPlan, blocks: int | None, memory: Sequence[int]) -> Startup:
+    """Start an engine, and run one request on it."""
+    start = Startup(plan, blocks)
+    try:
+        with watched() as call_begins:
+            engine = Engine(plan, memory, blocks if plan.override else None)
+            start = start._replace(**_made(engine))
+            return start._replace(run=alone(engine, call_begins))
+    except Exception as error:
+        interruption.check()
+        blame.spare(error)
+        if isinstance(error, REFUSALS) or place(error).name == CONFIG_CHECK:
+            return start._replace(refused=str(error).split(". ")[0])
+        return start._replace(died=death_of(error))
