@@ -13,7 +13,7 @@ from kvproof.connectors.device import streams
 from kvproof.connectors.device.clock import LEASE_S, Clock
 from kvproof.connectors.device.store_client import StoreClient
 from kvproof.connectors.earlier import EarlierLoads, EarlierRequests
-from kvproof.connectors.listeners import NamedPrefixes, Opened, Prompts, listen
+from kvproof.connectors.listeners import LookUps, NamedPrefixes, Opened, Prompts, listen
 from kvproof.connectors.owners import Owners
 from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import adapt, blame, build, step_output
@@ -126,13 +126,15 @@ class DrivenEngine:
             encodes=only_encodes(connector["kv_connector_extra_config"]),
         )
         self.served = self.first.changed(another, plan.dtypes)
+        caches = plan.engine.prefix_caching and not self.first.encodes
+        self.lookups = LookUps(plan.engine, caches)
         self.opened = Opened()
         try:
             with watched():
                 self.scheduler = self._scheduler()
                 self.owners = Owners(plan.engine, self.scheduler, plan.local, plan.stripes)
                 self.owners.model = self.served.unlike(self.first)
-                self.prompts = Prompts(self.owners.prompts)
+                self.prompts = Prompts(self.owners.prompts, plan.engine, caches)
                 self._begin()
         except BaseException:
             self.opened.note()
@@ -353,6 +355,7 @@ class DrivenEngine:
         self._settle()
         for where, count in self.looked_up.items():
             self.facts.append(CacheStatistics(where, count, self.arrived, self.failed_loads))
+        self.facts.extend(self.lookups.facts())
         if self.plan.hidden:
             self.clock.run()  # who reads a file waits until it is written
             self.facts.extend(hidden.saved(self.returned, self.owners, self.worker.caches))
@@ -461,9 +464,14 @@ class DrivenEngine:
             stats = outputs.scheduler_stats
             if stats is None:
                 continue
-            self.looked_up["engine's"] += stats.prefix_cache_stats.requests
+            self._count("engine's", stats.prefix_cache_stats)
             if stats.connector_prefix_cache_stats is not None:
-                self.looked_up["connector's"] += stats.connector_prefix_cache_stats.requests
+                self._count("connector's", stats.connector_prefix_cache_stats)
+
+    def _count(self, where: str, stats: Any) -> None:
+        """Add the statistics of a prefix cache that came with a step."""
+        self.looked_up[where] += stats.requests
+        self.lookups.count(where, stats)
 
     def _propose(self, output: Any) -> None:
         """Propose draft tokens for the requests of a step."""
@@ -665,6 +673,7 @@ class DrivenEngine:
             request, num_computed_tokens = of_match(args, kwargs)
             tokens, later = answer
             computed_of[request.request_id] = num_computed_tokens, later
+            self.lookups.look_up(request, num_computed_tokens)
             name, whole = request.request_id, request.num_tokens
             skipped = bool(request.skip_reading_prefix_cache)
             self._note_match(Matched(name, num_computed_tokens, tokens, later, whole, skipped))
@@ -672,6 +681,7 @@ class DrivenEngine:
 
         def promised(*args: Any, **kwargs: Any) -> Any:
             request, num_external_tokens = of_load(args, kwargs)
+            self.lookups.admit(request, num_external_tokens)
             if num_external_tokens:
                 name = request.request_id
                 start, later = computed_of[name]

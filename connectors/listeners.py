@@ -11,6 +11,7 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 from kvproof.connectors.device.replaced import found
 from kvproof.connectors.device.store_client import StoreClient
+from kvproof.model.config import EngineConfig
 from kvproof.model.facts.connectors import (
     Closed,
     EventTokens,
@@ -19,6 +20,7 @@ from kvproof.model.facts.connectors import (
     TierCalled,
     TierIdle,
     TierNotified,
+    TokensLookedUp,
 )
 
 OFFLOADING = "vllm.v1.kv_offload."
@@ -120,8 +122,8 @@ class Prompts:
     """The admissions of each request until its first output, as `(local, external)`: the numbers of
     tokens from each cache."""
 
-    def __init__(self, prompts: Mapping[str, str]) -> None:
-        self._prompts = prompts
+    def __init__(self, prompts: Mapping[str, str], cfg: EngineConfig, caches: bool) -> None:
+        self._prompts, self._cfg, self._caches = prompts, cfg, caches
         self._tokens: dict[str, int] = {}
         self._admitted: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
         self._loading: set[str] = set()
@@ -153,10 +155,11 @@ class Prompts:
         name = output.request_id
         if name in self._reported or name in self._failed:
             return
-        tokens = self._tokens.get(name, 0)
+        tokens, cached = self._tokens.get(name, 0), None
         if (stats := getattr(output, "prefill_stats", None)) is not None:
             parts = stats.num_local_cached_tokens, stats.num_external_cached_tokens
             computed = stats.num_computed_tokens
+            cached = getattr(stats, "num_cache_creation_tokens", None)
         elif hasattr(output, "num_external_computed_tokens"):
             cached, external = output.num_cached_tokens, output.num_external_computed_tokens
             parts, computed = (cached - external, external), tokens - cached
@@ -164,7 +167,58 @@ class Prompts:
             return
         self._reported.add(name)
         if admitted := self._admitted.pop(name, []):
-            yield PromptReported(name, tokens, *parts, computed, tuple(admitted))
+            cfg, known = self._cfg, tokens - self._cfg.hash_lookahead_tokens
+            whole = (known - known % cfg.hit_unit) * self._caches
+            other = len(cfg.groups) > 1 or bool(cfg.drafts) or cfg.partial_block_hits
+            yield PromptReported(
+                name, tokens, *parts, computed, tuple(admitted), cached, whole, other
+            )
+
+
+class LookUps:
+    """The tokens that requests look up in the engine's prefix cache and in the connector's, until
+    each is admitted, and what the statistics of both caches count of them."""
+
+    def __init__(self, cfg: EngineConfig, caches: bool) -> None:
+        self._cfg, self._caches = cfg, caches
+        self._local: dict[str, int] = {}
+        self._admitted: Counter[tuple[str, int]] = Counter()
+        self._counted: Counter[tuple[str, int]] = Counter()
+
+    def look_up(self, request: Any, hit: int) -> None:
+        """Record that a request hits so many tokens, and that the connector is asked for more."""
+        self._local[request.request_id] = hit
+
+    def admit(self, request: Any, external: int) -> None:
+        """Record that a request is admitted. One whose load is over looks up nothing again."""
+        hit = self._local.pop(request.request_id, None)
+        if hit is None:
+            return
+        tokens = request.num_tokens
+        if self._caches and not request.skip_reading_prefix_cache:
+            self._add(self._admitted, "engine's", tokens, hit)
+        self._add(self._admitted, "connector's", tokens - hit, external)
+
+    def count(self, where: str, stats: Any) -> None:
+        """Add the statistics of a step. Preempted requests have numbers of their own."""
+        asked = stats.queries + getattr(stats, "preempted_queries", 0)
+        self._add(self._counted, where, asked, stats.hits + getattr(stats, "preempted_hits", 0))
+
+    def facts(self) -> Iterator[TokensLookedUp]:
+        """What both caches count and had, when the engine is idle."""
+        states = any(not group.attention for group in self._cfg.groups)
+        unlike = self._cfg.partial_block_hits or states
+        for where in dict.fromkeys(where for where, _ in self._admitted):
+            counted, admitted = (
+                (numbers[where, 0], numbers[where, 1])
+                for numbers in (self._counted, self._admitted)
+            )
+            yield TokensLookedUp(where, counted, admitted, unlike)
+
+    @staticmethod
+    def _add(numbers: Counter[tuple[str, int]], where: str, asked: int, hit: int) -> None:
+        numbers[where, 0] += asked
+        numbers[where, 1] += hit
 
 
 class NamedPrefixes:

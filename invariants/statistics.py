@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kvproof.invariants.check import check
 from kvproof.invariants.loop import idle, nothing_left
 from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
-from kvproof.model.facts.connectors import CacheStatistics, PromptReported
+from kvproof.model.facts.connectors import CacheStatistics, PromptReported, TokensLookedUp
 from kvproof.model.facts.loop import LoopWait, Played
 from kvproof.model.severity import Severity
 
@@ -46,6 +46,75 @@ def _why_not_once(fact: CacheStatistics) -> Iterator[Excuse]:
         yield choice("a request that ends before its admission is not looked up")
     elif fact.looked_up <= fact.arrived + fact.failed:
         yield choice("a request whose load failed is looked up again")
+
+
+# What is told ends with a whole block, and is what attention has, of which a state may be missing.
+UNLIKE = choice("a hit may be unlike what the connector was told of it")
+
+
+@check(
+    "the statistics of prefix caches count the tokens that were looked up, and those that were hit",
+    origin="Scheduler.schedule; vllm#30522",
+    severity=Severity.WRONG_REPORT,
+    apart="",
+)
+def statistics_count_tokens(fact: TokensLookedUp) -> Iterator[Judged]:
+    """A hit rate is a share of tokens. A connector is asked for the tokens that the engine's own
+    cache does not have: if all tokens of a prompt count there, its hit rate looks lower than it is
+    (vllm#30522)."""
+    if fact.counted == fact.admitted:
+        yield holds()
+        return
+    yield because(
+        reason(
+            "were_looked_up",
+            "requests looked up {asked} tokens in the {where} prefix cache, which had {hit}",
+            where=fact.where,
+            asked=fact.admitted[0],
+            hit=fact.admitted[1],
+        ),
+        reason(
+            "statistics",
+            "its statistics count {asked} tokens, and {hit} of them as hit",
+            asked=fact.counted[0],
+            hit=fact.counted[1],
+        ),
+        excuses=(UNLIKE,) * fact.unlike,
+    )
+
+
+@check(
+    "the tokens that an engine reports as new in its cache are whole blocks that it computed",
+    origin="KVCacheManager.estimate_cached_tokens",
+    severity=Severity.WRONG_REPORT,
+)
+def reported_tokens_are_cached(fact: PromptReported) -> Iterator[Judged]:
+    """A client pays for tokens that are written to a cache, and sees how many there were. They are
+    those of the prompt that steps have computed and whose blocks are cached."""
+    if fact.cached is None or not fact.whole:
+        return  # cannot be judged: nothing is reported, or nothing is cached
+    found = fact.local + fact.external
+    if max(fact.whole - found, 0) <= fact.cached <= fact.computed:
+        yield holds()
+        return
+    yield because(
+        reason(
+            "whole_blocks",
+            "whole blocks have the first {whole} of {tokens} tokens of {request}, and {found} were "
+            "cached before",
+            whole=fact.whole,
+            tokens=fact.tokens,
+            found=found,
+        ),
+        reason(
+            "reports_new",
+            "the engine reports {cached} of {computed} computed tokens as new in its cache",
+            cached=fact.cached,
+            computed=fact.computed,
+        ),
+        excuses=(choice("not each cache group caches each whole block"),) * fact.other,
+        request=fact.request,
+    )
 
 
 LAST_TOKEN = choice("all of its tokens were cached, and the last one is computed again")

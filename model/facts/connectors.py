@@ -441,11 +441,26 @@ class CacheStatistics(NamedTuple):
     failed: int = 0
 
 
+class TokensLookedUp(NamedTuple):
+    """The tokens that the statistics of a prefix cache count in a run, and those that the requests
+    had which were admitted. `where` is as in `CacheStatistics`. `counted` and `admitted` are pairs:
+    the tokens that were looked up, and those of them that the cache had. A hit may be `unlike` what
+    the connector was told of it, if hits end inside a block or a cache group has states."""
+
+    where: str
+    counted: tuple[int, int]
+    admitted: tuple[int, int]
+    unlike: bool = False
+
+
 class PromptReported(NamedTuple):
     """What the engine reports of a prompt of `tokens` tokens with the first output of its request:
     how many tokens came from its own cache (`local`), how many from the connector (`external`), and
     how many were `computed`. `admitted` has the pair of local and external tokens of each
-    admission; there are several if the request was preempted."""
+    admission; there are several if the request was preempted. Of the computed tokens, `cached` are
+    in the engine's prefix cache now, as the engine says; None where it does not say so. Whole
+    blocks have the first `whole` tokens of the prompt; 0 without a prefix cache. The engine has
+    `other` groups than one of full attention, or a drafter, or hits that end inside a block."""
 
     request: str
     tokens: int
@@ -453,6 +468,9 @@ class PromptReported(NamedTuple):
     external: int
     computed: int
     admitted: tuple[tuple[int, int], ...]
+    cached: int | None = None
+    whole: int = 0
+    other: bool = False
 
 
 class StateSaved(NamedTuple):
@@ -557,6 +575,7 @@ Fact: TypeAlias = (
     | Announced
     | EventTokens
     | CacheStatistics
+    | TokensLookedUp
     | PromptReported
     | StateSaved
     | ItemEncoded
@@ -584,6 +603,7 @@ COUNTED: dict[type, str] = {
     Announced: "events of stored blocks",
     EventTokens: "hashes of events whose prefix is known",
     CacheStatistics: "statistics",
+    TokensLookedUp: "statistics",
     PromptReported: "reported prompts",
     StateSaved: "saved hidden states",
     Called: "calls",

@@ -66,6 +66,7 @@ from kvproof.model.facts.connectors import (
     TierCalled,
     TierIdle,
     TierNotified,
+    TokensLookedUp,
     Written,
     WrittenSlot,
     WrongSlot,
@@ -173,6 +174,11 @@ ASKED = ResetAnswered(False, connector=True, idle=True, requests=0, taken=0)
         (EngineGone(61, 60, False, ("Worker.agents",)), {"gone_engines_are_forgotten"}),
         (ASKED._replace(cannot=True), {"reset_is_answered"}),
         (CacheStatistics("engine's", 3, 2, failed=1), {"statistics_count_once"}),
+        (TokensLookedUp("engine's", (9, 4), (9, 6), unlike=True), {"statistics_count_tokens"}),
+        (
+            PromptReported("r0", 9, 4, 0, 5, ((4, 0),), cached=0, whole=8, other=True),
+            {"reported_tokens_are_cached"},
+        ),
         (Promised("r0", 0, 8, True, under_way=4), {"tokens_are_loaded_once"}),
         (Promised("r0", 0, 8, True, before=8), {"tokens_are_loaded_once"}),
         (Promised("r0", 0, 8, True), set()),
@@ -271,6 +277,22 @@ OF_VLLM = (
             PromptReported("r0", 9, 4, 0, 9, admitted=((4, 0),)),
         ),
         PromptReported("r0", 9, 4, 4, 1, admitted=((4, 4),)),
+    ),
+    OfVllm(
+        "statistics_count_tokens",
+        (
+            TokensLookedUp("connector's", (9, 4), (5, 4)),
+            TokensLookedUp("engine's", (9, 0), (9, 4)),
+        ),
+        TokensLookedUp("engine's", (9, 4), (9, 4)),
+    ),
+    OfVllm(
+        "reported_tokens_are_cached",
+        (
+            PromptReported("r0", 9, 4, 0, 5, ((4, 0),), cached=0, whole=8),
+            PromptReported("r0", 9, 4, 0, 5, ((4, 0),), cached=8, whole=8),
+        ),
+        PromptReported("r0", 9, 4, 0, 5, ((4, 0),), cached=4, whole=8),
     ),
     OfVllm(
         "saved_states_are_of_the_prompt",

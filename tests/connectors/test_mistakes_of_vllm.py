@@ -83,6 +83,12 @@ def _twice(right: Any, self: Any, *given: Any) -> None:
     right(self, *given)
 
 
+def _all_tokens_are_asked_for(
+    right: Any, self: Any, num_tokens: int, num_hits: int, **more: Any
+) -> None:
+    right(self, num_tokens + num_hits, num_hits, **more)
+
+
 class Forgetful(set[int]):
     """What is in it is not found."""
 
@@ -132,6 +138,16 @@ SEARCHED: dict[str, tuple[Change, TestedConnector, str]] = {
         around(f"{MANAGER}.record_prefix_cache_stats", _twice),
         IMAGES,
         "statistics_count_once",
+    ),
+    "the connector's statistics count what the engine's own cache has (vllm#30522)": (
+        around("vllm.v1.metrics.stats:PrefixCacheStats.record", _all_tokens_are_asked_for),
+        IMAGES,
+        "statistics_count_tokens",
+    ),
+    "no token of a prompt is reported as new in the cache": (
+        instead(f"{MANAGER}.estimate_cached_tokens", lambda *_: 0),
+        IMAGES,
+        "reported_tokens_are_cached",
     ),
     "a prompt that must be computed whole is looked up like others": (
         instead(f"{MANAGER}.prefix_cache_lookup_enabled", lambda self, _: self.enable_caching),
