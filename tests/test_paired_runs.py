@@ -12,9 +12,11 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Pair, Record
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
+from kvproof.gate.search import around_scheduler, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.costs import LIKELY, costs
-from kvproof.gate.search.needs import PLANS, by_chance
+from kvproof.gate.search.fresh import FreshRuns, by_chance
+from kvproof.gate.search.needs import FRESH_MIN
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import RUN, SOME, compared, nothing
@@ -81,13 +83,13 @@ def excused(workload: Workload, *needs: Need, times: int = 1) -> Result:
         breaks.append(with_fields(found, finding=with_fields(found.finding, excuses=each.excuses)))
     return replace(
         result(workload.name, reached=(SOME,)),
-        records=(taken(needed=needs),) * (PLANS if is_further(workload) else times),
+        records=(taken(needed=needs),) * (FRESH_MIN if is_fresh(workload) else times),
         excused=tuple(breaks),
     )
 
 
-def is_further(workload: Workload) -> bool:
-    return workload.name.startswith("around")
+def is_fresh(workload: Workload) -> bool:
+    return workload.name.startswith("fresh runs")
 
 
 Compare = Callable[..., Comparison]
@@ -132,7 +134,7 @@ def test_what_base_needs_elsewhere_or_may_choose_must_be_needed_more_often(
         return excused(workload, times=runs)
 
     def head(workload: Workload) -> Result:
-        needs = [need(excuse)] * (fresh or not is_further(workload))
+        needs = [need(excuse)] * (fresh or not is_fresh(workload))
         return excused(workload, *needs, times=1 if workload.name == other.name else runs)
 
     found = compare(base, head)
@@ -159,7 +161,7 @@ def test_what_base_breaks_in_another_run_must_be_broken_more_often(
     def shows(workload: Workload, times: int, *breaks: Break) -> Result:
         checks = tuple(each.signature.check for each in breaks)
         record = replace(taken(), broken=checks, whole=whole or not breaks)
-        number = PLANS if is_further(workload) else times
+        number = FRESH_MIN if is_fresh(workload) else times
         return replace(result(workload.name, *breaks), records=(record,) * number)
 
     def base(workload: Workload) -> Result:
@@ -169,7 +171,7 @@ def test_what_base_breaks_in_another_run_must_be_broken_more_often(
         return shows(workload, 1 if elsewhere else runs, *[found] * elsewhere)
 
     def head(workload: Workload) -> Result:
-        often = fresh or not is_further(workload)
+        often = fresh or not is_fresh(workload)
         return shows(workload, 1 if workload.name == other.name else runs, *[found] * often)
 
     both = compare(base, head)
@@ -190,7 +192,7 @@ def test_what_comes_again_and_not_more_often_in_fresh_runs_is_named(compare: Com
         return excused(workload, *needs, times=6)
 
     def head(workload: Workload) -> Result:
-        fresh = workload.name.startswith("around")
+        fresh = is_fresh(workload)
         return excused(workload, *[need(TODAY)] * (not fresh), times=6)
 
     found = compare(base, head)
@@ -198,6 +200,24 @@ def test_what_comes_again_and_not_more_often_in_fresh_runs_is_named(compare: Com
     found.weigh_needs(lambda: True)
     assert not found.introduced
     assert found.needs.not_more == [need(TODAY)]
+
+
+@pytest.mark.parametrize("of", [workloads.of_loops, workloads.of_starts])
+def test_fresh_runs_are_none_of_the_search(compare: Compare, of: Any) -> None:
+    drawn, taken = of(0), []
+
+    def takes(workload: Workload) -> Result:
+        taken.append(workload)
+        return nothing(workload)
+
+    FreshRuns(compare(takes, nothing), [plans_of(drawn)[0]]).take()
+    assert not [each for each in plans_of(taken[0]) if each in plans_of(drawn)]
+
+
+def plans_of(workload: Any) -> list[Any]:
+    """Each plan of a workload as a workload."""
+    found = (around_scheduler.single(workload, n, "") for n in range(workload.plans))
+    return [each for each in found if each is not None]
 
 
 def test_chance_is_excluded_by_a_sign_test() -> None:

@@ -7,14 +7,10 @@ from itertools import islice
 import pytest
 from msgspec.structs import replace
 
-from kvproof.gate.difference.result import Near, Result
+from kvproof.gate.difference.result import Near, Result, pairs
 from kvproof.gate.difference.workload import Episodes, Follow, Plays, Workload
 from kvproof.gate.search import scouts, workloads
-from kvproof.gate.search.differing import unlike
-from kvproof.gate.search.differing_plans import PARTS as PLAN_PARTS
-from kvproof.gate.search.differing_plans import PARTS_IN_ALL as PLAN_PARTS_IN_ALL
-from kvproof.gate.search.differing_plans import DifferingPlans
-from kvproof.gate.search.further import Further
+from kvproof.gate.search.further import PARTS, PARTS_IN_ALL, Differing, Further
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import SCOUTS
 from kvproof.model.config.features.registry import used_by
@@ -126,9 +122,13 @@ def test_the_search_does_not_end_before_the_clusters_in_which_they_differ_were_d
 def test_machines_that_make_other_choices_are_unlike_and_equal_ones_are_alike() -> None:
     drawn = Episodes("drawn", CLUSTERS["full"], seed=7, episodes=4, steps=20)
     one, again, other = driven(drawn), driven(drawn), driven(drawn, ["double_free"])
-    assert not unlike(one, again)
-    assert unlike(one, other)
-    assert not unlike(one, replace(other, reason="This vLLM has no x"))
+
+    def unlike(result: Result) -> bool:
+        return any(pair.parts_at is not None for pair in pairs(one, result))
+
+    assert not unlike(again)
+    assert unlike(other)
+    assert not unlike(replace(other, reason="This vLLM has no x"))
 
 
 BOTH = ("full", "full+mamba")
@@ -144,12 +144,12 @@ def test_cache_groups_in_which_a_connector_acts_have_further_plans_and_only_thes
 
     with compared(one, other) as found:
         found.drive([PLANS])
-        made = DifferingPlans(found)
-        further = made.take(PLAN_PARTS_IN_ALL)
+        made = Differing(found, Further(0))
+        further = made.take(PARTS_IN_ALL[tuple])
         found.drive(further)  # they differ, too, in the same cache groups
-        assert [each.kinds for each in further] == ["full+mamba"] * PLAN_PARTS
-        assert len({each.seed for each in further}) == PLAN_PARTS
-        assert not made.due
+        assert [each.kinds for each in further] == ["full+mamba"] * PARTS[tuple]
+        assert len({each.seed for each in further}) == PARTS[tuple]
+        assert not made.take(1)
 
 
 RARE, COMMON = "a.py:rare", "a.py:common"

@@ -13,7 +13,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Workload
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.variants import EMPTIED, VARIANTS_MAX, near, of_findings
+from kvproof.gate.search.variants import EMPTIED, VARIANTS_MAX, of_findings, variants
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import compared, nothing, shows
 from tests.two_machines import broken, result
@@ -26,7 +26,7 @@ PLAY = Play("plays:offloading:0", "offloading", PLAN)
 
 
 def test_a_plan_near_another_differs_in_one_thing_and_has_the_same_requests() -> None:
-    found = near(PLAY, PLAY.name)
+    found = variants(PLAY, PLAY.name)
     assert len({each.name for each in found}) == len(found) == 1 + 8 + 4 + 2
     for each in found:
         changed = [part for part in each.plan if each.plan[part] != PLAY.plan.get(part)]
@@ -36,7 +36,7 @@ def test_a_plan_near_another_differs_in_one_thing_and_has_the_same_requests() ->
         assert abs(len(each.plan["actions"]) - len(more) - len(ACTIONS)) <= 1
         assert each.plan["actions"].count(SUBMIT) == 2
     many = replace(PLAY, plan={"engine": ENGINE, "actions": ACTIONS * 20})
-    assert len(near(many, PLAY.name)) == VARIANTS_MAX
+    assert len(variants(many, PLAY.name)) == VARIANTS_MAX
 
 
 def dies(event: str, statement: str) -> Break:
@@ -72,7 +72,7 @@ def test_what_the_plan_of_a_finding_breaks_on_base_hides_no_other_defect_of_head
     assert [each.found for each in found.introduced] == confirmed == [waits]
 
 
-@pytest.mark.parametrize("where", [f"{PLAY.name}, near 3", of_findings()[0].name])
+@pytest.mark.parametrize("where", [f"{PLAY.name}, variant 3", of_findings()[0].name])
 @pytest.mark.parametrize(
     ("shown", "new"), [(DIES, False), (dies("Drain", "jobs[0]"), False), (OTHERWISE, True)]
 )

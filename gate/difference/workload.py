@@ -144,7 +144,10 @@ Planned: TypeAlias = Play | Start | Loop
 Fixed: TypeAlias = Follow | Planned
 """A workload with fixed stimuli."""
 
-Workload: TypeAlias = Follow | Episodes | Again | Play | Plays | Start | Starts | Loop | Loops
+Random: TypeAlias = Episodes | Plays | Starts | Loops
+"""A workload of random runs."""
+
+Workload: TypeAlias = Fixed | Again | Random
 
 
 def follow(cluster: Cluster, name: str, events: tuple[Event, ...]) -> Follow:

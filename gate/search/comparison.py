@@ -55,7 +55,8 @@ from kvproof.gate.search.needs import Needs, is_choice
 from kvproof.gate.search.pairing import Halves, driven
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
-from kvproof.gate.search.variants import near, of_findings
+from kvproof.gate.search.variants import of_findings, variants
+from kvproof.gate.search.workloads import near
 from kvproof.gate.source.statements import Places
 from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
@@ -100,19 +101,6 @@ class Confirmed(NamedTuple):
 def as_run(name: str, found: Break) -> Fixed:
     """The run of a break as a workload."""
     return found.run(f"{name}, again")
-
-
-def around(found: Break, seed: int) -> Workload:
-    """Random episodes of the cluster of a break, or random plans of its kind: of a connector, with
-    the same cache groups; of a start, with the same kinds of layers."""
-    called = "around"
-    if isinstance(found.plan, Start):
-        return Starts(called, seed, NEIGHBOURS, found.plan.plan)
-    if isinstance(found.plan, Loop):
-        return Loops(called, seed, NEIGHBOURS)
-    if found.plan is not None:
-        return Plays(called, found.plan.connector, seed, NEIGHBOURS, found.plan.plan)
-    return Episodes(called, found.cluster, seed, NEIGHBOURS, NEIGHBOUR_STEPS)
 
 
 class Comparison:
@@ -187,6 +175,16 @@ class Comparison:
         Ended."""
         base, head = self._both(workloads)
         return {one.name: pairs(one, other) for one, other in zip(base, head, strict=True)}
+
+    def pairs(self, name: str) -> list[Pair]:
+        """The runs of a workload of the search that both sides have a record of."""
+        return pairs(self.on_base[name], self.on_head[name])
+
+    def all_pairs(self) -> Iterator[tuple[str, int, Pair]]:
+        """All of these, each with the name of its workload and its number there."""
+        for name in self.names:
+            for number, pair in enumerate(self.pairs(name)):
+                yield name, number, pair
 
     def observed(self, file: Path) -> tuple[Observed, Observed]:
         """What is seen on both after each statement of a generated file. Raises Ended."""
@@ -265,10 +263,6 @@ class Comparison:
             lambda side: side.drive([run], reach=True, excused=True),
         )
         return base, head
-
-    def around(self, found: Break) -> Workload:
-        """Random runs of the kind of a break, as `around`."""
-        return around(found, self.seed)
 
     def run(self, name: str, number: int) -> Fixed | None:
         """One run of a workload, by itself; None where it is none of the runs that are kept."""
@@ -369,7 +363,7 @@ class Comparison:
         of episodes around it, which several candidates may have in common."""
         found = candidate.found
         run = as_run(candidate.workload, found)
-        others = self._drawn(around(found, self.seed))
+        others = self._drawn(near(run, "around", self.seed, 0, NEIGHBOURS, NEIGHBOUR_STEPS))
         known = msgspec.json.encode(others)
         further = [others] if known not in self._around else []
         on_base, [result] = self.at_once(
@@ -386,7 +380,7 @@ class Comparison:
         found = candidate.found
         if not isinstance(found.plan, Play):
             return False
-        alike = self.base.drive(near(found.plan, candidate.workload))
+        alike = self.base.drive(variants(found.plan, candidate.workload))
         known = self.base.drive(of_findings()) if found.death else []
         dies = any(dies_there(found.key, each) for each in (*alike, *known))
         return dies or any(the_same(found.key, each) for each in alike)

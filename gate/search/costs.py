@@ -7,18 +7,16 @@ difference the sides go ways of their own, and what is not hit early may be hit 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from kvproof.gate.difference.record import COUNTED, COUNTER, Differences, Pair
-from kvproof.gate.difference.result import pairs
-from kvproof.gate.difference.workload import Episodes, Follow, Loops, Plays, Starts, Workload
-from kvproof.gate.search import workloads
+from kvproof.gate.difference.workload import Plays, Workload
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.needs import by_chance
+from kvproof.gate.search.fresh import FreshRuns, by_chance
 
 LIKELY = 0.05 / (len(COUNTED) - len(COUNTER))
 """How likely chance may be in the runs of the search. One of so many quantities is worse by chance
@@ -31,11 +29,8 @@ OPEN_MAX = 60
 """The number of fresh runs that differ, in one direction or the other, after which a quantity is
 not looked at any more."""
 
-FRESH = 8
-"""The number of workloads with fresh runs that are driven before these are counted again."""
-
-APART = 900_000
-"""The seeds of the fresh runs are so far from those of the search."""
+KINDS_MAX = 8
+"""The number of kinds of runs of which fresh ones are taken."""
 
 
 class Counted(NamedTuple):
@@ -88,12 +83,8 @@ class Difference(NamedTuple):
 
 def counted(comparison: Comparison) -> list[Counted]:
     """All runs of the search that both sides took to the end."""
-    return [
-        Counted(name, number, pair)
-        for name in comparison.names
-        for number, pair in enumerate(pairs(comparison.on_base[name], comparison.on_head[name]))
-        if pair.comparable
-    ]
+    found = (Counted(*each) for each in comparison.all_pairs())
+    return [each for each in found if each.pair.comparable]
 
 
 def differences(found: Differences) -> list[Difference]:
@@ -116,24 +107,21 @@ def costs(comparison: Comparison, go_on: Callable[[], bool]) -> Weighed:
     they come for as long as something is open and `go_on` says so. Raises Ended."""
     runs = counted(comparison)
     suspects = suspected(comparison.differences)
-    fresh = Differences()
     again = {each.what: Difference(each.what, 0, 0, 0) for each in suspects}
-    kinds = _kinds(comparison, runs, [each.what for each in suspects])
-    for part in count():
-        if not any(each.is_open for each in again.values()) or not go_on():
-            break
-        fresh.add(_fresh(comparison, kinds, part))
-        again = {what: difference(fresh, what) for what in again}
+    fresh = FreshRuns(comparison, _kinds(comparison, runs, [*again]))
+    while any(each.is_open for each in again.values()) and go_on() and fresh.take():
+        found = Differences(fresh.taken)
+        again = {what: difference(found, what) for what in again}
     weighed = Weighed([], [])
     for suspect in suspects:
-        found = again[suspect.what]
-        if found.by_chance <= AGAIN:
+        once_more = again[suspect.what]
+        if once_more.by_chance <= AGAIN:
             weighed.costs.append(_cost(suspect, runs))
         else:
             weighed.unconfirmed.append(
                 f"{suspect.what}: head is worse in {suspect.worse} of {suspect.runs} runs and "
-                f"better in {suspect.better}; of {found.runs} fresh runs it is worse in "
-                f"{found.worse} and better in {found.better}"
+                f"better in {suspect.better}; of {once_more.runs} fresh runs it is worse in "
+                f"{once_more.worse} and better in {once_more.better}"
             )
     return weighed
 
@@ -149,38 +137,21 @@ def _cost(found: Difference, runs: Sequence[Counted]) -> Cost:
 
 def _kinds(
     comparison: Comparison, runs: Sequence[Counted], suspects: Sequence[str]
-) -> list[tuple[Workload, str]]:
-    """The workloads in which head was worse, with the kinds of cache groups of a plan for a
-    connector: the most frequent ones first."""
+) -> list[Workload]:
+    """The kinds of runs in which head was worse, the most frequent ones first."""
     often = Counter(
         (each.workload, _groups(comparison, each))
         for each in runs
         if any(each.pair.worse(what) > 0 for what in suspects)
     )
-    return [(comparison.workloads[name], kinds) for (name, kinds), _ in often.most_common(FRESH)]
+    found = ((comparison.workloads[name], groups) for (name, groups), _ in often.most_common())
+    return [
+        replace(workload, kinds=groups) if isinstance(workload, Plays) else workload
+        for workload, groups in islice(found, KINDS_MAX)
+    ]
 
 
 def _groups(comparison: Comparison, run: Counted) -> str:
+    """The kinds of cache groups of a plan for a connector."""
     kinds = comparison.on_head[run.workload].kinds
     return kinds[run.number] if kinds else ""
-
-
-def _fresh(comparison: Comparison, kinds: Sequence[tuple[Workload, str]], part: int) -> list[Pair]:
-    """Fresh runs of these kinds. Each `part` has others."""
-    these = [
-        fresh
-        for number, (workload, groups) in enumerate(kinds)
-        for fresh in _like(workload, groups, comparison.seed, part * FRESH + number)
-    ]
-    return [pair for taken in comparison.pairs_of(these).values() for pair in taken]
-
-
-def _like(workload: Workload, groups: str, seed: int, number: int) -> Iterator[Workload]:
-    """Another workload of the same kind, with other runs."""
-    name, apart = f"fresh runs {number + 1}", APART + number
-    if isinstance(workload, Follow | Episodes):
-        yield replace(workloads.like(workload, seed, apart), name=name)
-    elif isinstance(workload, Plays):
-        yield replace(workload, name=name, seed=workload.seed + apart, plans=None, kinds=groups)
-    elif isinstance(workload, Starts | Loops):
-        yield replace(workload, name=name, seed=workload.seed + apart)

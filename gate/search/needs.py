@@ -9,18 +9,15 @@ it by a finding that is known.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import comb
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
-
-from msgspec.structs import replace
 
 from kvproof.gate.difference.compare import hides, on_head_alone
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Episodes, Fixed, Loops, Starts, Workload
-from kvproof.gate.search.workloads import SEEDS
+from kvproof.gate.difference.workload import Fixed
+from kvproof.gate.search.fresh import FreshRuns, TakesPairs, by_chance
 
 LIKELY, CERTAIN = 0.05, 0.01
 """How likely chance may be in the runs of the search, and in the fresh runs."""
@@ -31,15 +28,8 @@ TRIES = 3
 WEIGHED_MAX = 6
 """The number of needs that have fresh runs: these take a while."""
 
-EPISODES, PARTS, PLANS = 16, 3, 48
-"""The number of fresh runs of a cluster, in so many workloads, and of plans for a connector."""
-
-
-def by_chance(more: int, less: int) -> float:
-    """How likely it is that of so many runs that differ at least `more` differ in one direction, if
-    both directions are equally likely: a sign test."""
-    runs = more + less
-    return float(sum(comb(runs, number) for number in range(more, runs + 1)) / 2**runs)
+FRESH_MIN = 48
+"""The number of fresh runs in which one need is weighed."""
 
 
 def in_words(need: Need) -> str:
@@ -61,22 +51,14 @@ def _alone(pair: Pair) -> list[Need]:
     return [need for need in pair.new_on_head if pair.head.whole or not need.excuses]
 
 
-class TakesRuns(Protocol):
+class TakesRuns(TakesPairs, Protocol):
     """What takes runs on base and on head: the comparison."""
-
-    seed: int
 
     def run(self, name: str, number: int) -> Fixed | None:
         """One run of a workload, by itself."""
 
     def shown(self, run: Fixed) -> tuple[Result, Result]:
         """What base and head show of a run, with the breaks that have excuses."""
-
-    def pairs_of(self, workloads: Sequence[Workload]) -> Mapping[str, Sequence[Pair]]:
-        """The runs of these workloads as both take them."""
-
-    def around(self, found: Break) -> Workload:
-        """Random runs of the kind of a break."""
 
 
 class Needs:
@@ -173,21 +155,9 @@ class Needs:
 
     def _more_often(self, found: Break, need: Need) -> bool:
         """Whether head alone has a need in significantly more fresh runs than base alone."""
-        both = self._comparison.pairs_of([*self._fresh(found)]).values()
-        taken = [pair for of_one in both for pair in of_one]
-        more = sum(need in _alone(pair) for pair in taken)
-        less = sum(need in _alone(Pair(pair.head, pair.base)) for pair in taken)
+        fresh = FreshRuns(self._comparison, [found.run(found.signature.check)])
+        while len(fresh.taken) < FRESH_MIN and fresh.take():
+            pass
+        more = sum(need in _alone(pair) for pair in fresh.taken)
+        less = sum(need in _alone(Pair(pair.head, pair.base)) for pair in fresh.taken)
         return by_chance(more, less) <= CERTAIN
-
-    def _fresh(self, found: Break) -> Iterator[Workload]:
-        """Fresh runs of the kind of a break."""
-        seed = self._comparison.seed
-        workload = self._comparison.around(found)
-        if isinstance(workload, Episodes):
-            for part in range(PARTS):
-                name, apart = f"{workload.name} {part}", seed * SEEDS + part
-                yield replace(workload, name=name, seed=apart, episodes=EPISODES)
-        elif isinstance(workload, Starts | Loops):
-            yield replace(workload, name=f"{workload.name} in pairs", plans=PLANS)
-        else:
-            yield replace(workload, name=f"{workload.name} in pairs", **{"episodes": PLANS})

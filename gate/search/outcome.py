@@ -13,12 +13,11 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.plan import touched
 from kvproof.gate.difference.protocol import MissingFeature, Seen
 from kvproof.gate.difference.record import Pair
-from kvproof.gate.difference.result import pairs, severity
+from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, Counted, differences
-from kvproof.gate.search.differing import unlike
 from kvproof.gate.search.found import figure
 from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
@@ -138,18 +137,13 @@ def _verdict(
 def _had_no_effect(comparison: Comparison | None, changes: Changes) -> bool:
     """Whether base and head were equal in every run, in runs that execute each change."""
     taken = _all_pairs(comparison)
-    if comparison is None or not any(pair.comparable for pair in taken):
+    if comparison is None or not any(pair.comparable for _, pair in taken):
         return False
-    if any(pair.parts_at is not None for pair in taken):
+    if _differing(comparison):
         return False
-    compared = [
-        name
-        for name in comparison.names
-        if pairs(comparison.on_base[name], comparison.on_head[name])
-    ]
     ran = {
         key
-        for name in compared
+        for name in dict.fromkeys(name for name, _ in taken)
         for side in (comparison.on_base, comparison.on_head)
         for key in side[name].reached
     }
@@ -184,7 +178,7 @@ def _functions(
     """The changed functions: first what is accounting and was not reached, last what is outside."""
     ours, watched = changes.accounting, _watched(comparison)
     runs = Counter(each.key for called in watched for each in ours if each.ran(called))
-    unequal = _watched(comparison, _differing(comparison))
+    unequal = _watched(comparison, {*_differing(comparison)})
     effect = Counter(each.key for called in unequal for each in ours if each.ran(called))
     for each in sorted(ours, key=lambda one: min(runs[one.key], 1)):
         places = [place_of(key) for key in each.statements if key not in so_far]
@@ -308,7 +302,7 @@ def _ran(comparison: Comparison | None, changes: Changes) -> GateRan:
         sampled=len(comparison.names) - traces,
         steps=sum(result.steps for result in comparison.on_head.values()),
         compared=len(_all_pairs(comparison)),
-        differing=sum(pair.parts_at is not None for pair in _all_pairs(comparison)),
+        differing=len(_differing(comparison)),
         unseen=round(unseen, 4),
         unseen_max=UNSEEN_MAX,
     )
@@ -349,18 +343,12 @@ def _differs(comparison: Comparison | None) -> Iterator[GateDifference]:
         yield GateDifference(**each._asdict())
 
 
-def _all_pairs(comparison: Comparison | None) -> list[Pair]:
-    """All runs of which both sides have a record."""
-    names = comparison.names if comparison else ()
-    sides = comparison and (comparison.on_base, comparison.on_head)
-    return [pair for name in names for pair in pairs(sides[0][name], sides[1][name])]  # type: ignore[index]
+def _all_pairs(comparison: Comparison | None) -> list[tuple[str, Pair]]:
+    """All runs of which both sides have a record, each with the name of its workload."""
+    return [(name, pair) for name, _, pair in comparison.all_pairs()] if comparison else []
 
 
-def _differing(comparison: Comparison | None) -> set[str]:
-    """The names of the workloads in which base and head differ in something that can be seen."""
-    names = comparison.names if comparison else ()
-    return {
-        name
-        for name in names
-        if comparison and unlike(comparison.on_base[name], comparison.on_head[name])
-    }
+def _differing(comparison: Comparison | None) -> list[str]:
+    """The name of the workload of each run in which base and head differ in something that can be
+    seen."""
+    return [name for name, pair in _all_pairs(comparison) if pair.parts_at is not None]

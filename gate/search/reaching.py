@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 from math import log
 
-from kvproof.gate.difference.workload import Episodes, Follow
+from kvproof.gate.difference.workload import Episodes, Follow, Workload
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.further import Further
 from kvproof.model.config import Cluster
@@ -34,7 +34,7 @@ class Reaching:
         self._driven: dict[Cluster, None] = {}
         self._looked_at = 0
 
-    def take(self, number: int) -> list[Episodes]:
+    def take(self, number: int) -> list[Workload]:
         """Further episodes of the clusters that execute what the fewest clusters execute, the
         least driven first; none where no cluster executes a change."""
         rarest = self._rarest()
@@ -80,7 +80,8 @@ class Reaching:
             each, base, head = both.workloads[name], both.on_base[name], both.on_head[name]
             if not isinstance(each, Follow | Episodes) or not (base.watched or head.watched):
                 continue
-            cluster = self._further.add(each)
+            cluster = each.cluster.carrying()
+            self._further.add(cluster, each)
             self._driven[cluster] = None
             seen = {*base.near, *head.near, *base.reached, *head.reached}
             for key in self._clusters.keys() & seen:

@@ -16,11 +16,11 @@ connectors is (else they come after a trace of each cluster), and more starts an
 do. Where the traces reach something, they come next, one of each cluster first: these show which
 functions of vLLM each cluster reaches, and clusters that reach what is changed have their further
 traces next. Then come clusters that are made with the features that the changed lines name, and the
-presets that reach what the pull request changes. Between these, at once, what base and head behave
-differently in is driven further: clusters (`differing`), and cache groups with a connector
-(`differing_plans`). Until the end, clusters with the named features, random clusters, further
-episodes of the clusters that execute the change (`reaching`), the other presets and traces, and
-plans for connectors take turns. The order depends on the seed and the two trees only.
+presets that reach what the pull request changes. Between these, at once, the kinds of runs in which
+base and head part are driven further (`further`). Until the end, clusters with the named features,
+random clusters, further episodes of the clusters that execute the change (`reaching`), the other
+presets and traces, and plans for connectors take turns. The order depends on the seed and the two
+trees only.
 
 Where runs have not executed all of the change by then, many random clusters are looked at for what
 is left (`scouts`), and those that execute some of it are driven.
@@ -44,9 +44,7 @@ from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.costs import suspected
-from kvproof.gate.search.differing import Differing
-from kvproof.gate.search.differing_plans import DifferingPlans
-from kvproof.gate.search.further import Further
+from kvproof.gate.search.further import Differing, Further
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import Scouts
 from kvproof.gate.search.unseen import UNSEEN_MAX
@@ -117,7 +115,6 @@ class Search:
         awaited = [key for each in changes.judged for key in each.awaited]
         further = Further(comparison.seed)
         self.differing = Differing(comparison, further)
-        self.differing_plans = DifferingPlans(comparison)
         self.near = Reaching(comparison, further, [*self.changed, *awaited])
         self.scouts = Scouts(comparison, self.named)
         self.about = named_features.traits(changes.accounting)
@@ -335,11 +332,9 @@ class Search:
             self.not_run.append(f"{left} of {len(others)} further presets and traces")
 
     def _where_they_differ(self) -> None:
-        """Further plans and episodes of what base and head behave differently in."""
-        while not self._over() and (plans := self.differing_plans.take(SAMPLED_AT_ONCE)):
-            self._drive(plans, "cache groups in which base and head differ", SAMPLED_AT_ONCE)
+        """Further runs of the kinds in which base and head part."""
         while not self._over() and (these := self.differing.take(SAMPLED_AT_ONCE)):
-            self._drive(these, "clusters in which base and head differ", SAMPLED_AT_ONCE)
+            self._drive(these, "runs in which base and head part", SAMPLED_AT_ONCE)
 
     def _nearest(self) -> list[str]:
         """The connectors whose plans come first: those that reach a changed function of connectors,

@@ -22,12 +22,12 @@ EMPTIED = [{"type": "Drain"}, {"type": "Reset", "connector": False}]
 """What empties the engine's own cache: a hit there may hide on one side what a load does."""
 
 
-def near(play: Play, name: str) -> list[Play]:
+def variants(play: Play, name: str) -> list[Play]:
     """Plans that differ in one thing from that of a play: in what the engine's own cache still has
     when a request comes, in when copies are made, in a step more, or in an action less. Requests
     stay as they are, so that later actions mean the same."""
     plans = islice(_plans(play.plan), VARIANTS_MAX)
-    return [replace(play, name=f"{name}, near {n}", plan=plan) for n, plan in enumerate(plans)]
+    return [replace(play, name=f"{name}, variant {n}", plan=plan) for n, plan in enumerate(plans)]
 
 
 def of_findings() -> list[Play]:

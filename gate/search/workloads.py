@@ -3,7 +3,19 @@
 from collections.abc import Iterable, Iterator
 from itertools import count
 
-from kvproof.gate.difference.workload import Episodes, Follow, Loops, Plays, Starts, follow
+from kvproof.gate.difference.workload import (
+    Again,
+    Episodes,
+    Follow,
+    Loops,
+    Play,
+    Plays,
+    Random,
+    Start,
+    Starts,
+    Workload,
+    follow,
+)
 from kvproof.live.known import traces
 from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
@@ -13,7 +25,7 @@ from kvproof.strategies.sampling.wide import ROOMY
 from kvproof.strategies.witnesses import witnesses
 
 EPISODES = 6
-"""The number of random episodes of a cluster in one workload."""
+"""The number of random runs of one kind in one workload."""
 
 PLAYS = 40
 """The number of random plans of a connector in one workload."""
@@ -63,10 +75,29 @@ def of_random_clusters(seed: int, first: int = 0) -> Iterator[Episodes]:
         yield _episodes(f"random:{number}{'' if number % ROOMY else SUFFIX}", seed)
 
 
-def like(workload: Follow | Episodes, seed: int, part: int) -> Episodes:
-    """Random episodes of the cluster of a workload, with its jobs. Each `part` has others."""
-    name = f"episodes like {workload.name}, part {part + 1}"
-    return Episodes(name, workload.cluster, seed * SEEDS + OTHERS + part, EPISODES, STEPS)
+def near(
+    workload: Workload,
+    name: str,
+    seed: int,
+    part: int,
+    number: int = EPISODES,
+    steps: int = STEPS,
+) -> Random:
+    """So many random runs of the kind of a workload: of its cluster, with the jobs that it has; of
+    its connector, with the cache groups of its plan, or groups of these kinds; of the start of an
+    engine, with its kinds of layers; of the loop. Each `part` has others."""
+    apart = seed * SEEDS + OTHERS + part
+    if isinstance(workload, Follow | Episodes | Again):
+        return Episodes(name, workload.cluster, apart, number, steps)
+    if isinstance(workload, Play):
+        return Plays(name, workload.connector, apart, number, like=workload.plan)
+    if isinstance(workload, Plays):
+        return Plays(name, workload.connector, apart, number, kinds=workload.kinds)
+    if isinstance(workload, Start):
+        return Starts(name, apart, number, like=workload.plan)
+    if isinstance(workload, Starts):
+        return Starts(name, apart, number, like=workload.like)
+    return Loops(name, apart, number)
 
 
 def of_cluster(cluster: Cluster, seed: int, part: int) -> Episodes:
@@ -98,13 +129,6 @@ def looks(
     return [
         Plays(f"plans for {name}{again}", name, seed, LOOKED_PLAYS, about=about) for name in names
     ]
-
-
-def of_kinds(connector: str, kinds: str, seed: int, part: int) -> Plays:
-    """Random plans for a connector with cache groups of these kinds alone. Each `part` has
-    others."""
-    name = f"plans for {connector} with {kinds}, part {part}"
-    return Plays(name, connector, seed * SEEDS + OTHERS + part, PLAYS, kinds=kinds)
 
 
 def of_starts(seed: int, part: int = 0) -> Starts:
