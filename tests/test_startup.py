@@ -13,9 +13,9 @@ import pytest
 
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Start, Starts, Workload
-from kvproof.gate.search import around_scheduler
+from kvproof.gate.search import around_scheduler, workloads
 from kvproof.gate.search.around_scheduler import broken
-from kvproof.gate.search.comparison import around
+from kvproof.gate.search.comparison import NEIGHBOURS
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
 from kvproof.model.errors import AdapterDrift
@@ -159,7 +159,7 @@ def test_one_rule_may_be_broken_for_a_cause_of_its_own_in_each_kind_of_engine() 
     found = [each for each in result.breaks if each.signature.check == MISTAKES[name][1]]
     assert len({each.signature for each in found}) > 2
     one = next(each for each in found if ", " in each.signature.feature)
-    tried = around(one, 1)
+    tried = workloads.near(one.run("one"), "around", 1, 0, NEIGHBOURS)
     assert isinstance(tried, Starts)
     assert tried.like is not None
     [again] = side.drive([tried])
