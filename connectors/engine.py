@@ -434,7 +434,7 @@ class DrivenEngine:
         if len(self.queue) == self.cfg.steps_in_flight:
             self._update()
         ran = {request.request_id for request in self.scheduler.running}
-        output = self.scheduler.schedule()
+        output = adapt.scheduled(self.scheduler)
         self.answers.append(shown.plain(output))
         self._note_begun(output, ran)
         self._note_short()

@@ -5,6 +5,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -24,6 +25,7 @@ pytest.importorskip("vllm")
 
 from kvproof.gate.difference.judged import sampled
 from kvproof.gate.search import connector_plans
+from kvproof.live import adapt
 from kvproof.live.machine import LiveMachine
 from kvproof.live.observer import shown
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
@@ -272,6 +274,13 @@ def test_a_quantity_at_the_end_is_the_last_one() -> None:
     recorder.count("events", 2)
     recorder.count("events", 1)
     assert recorder.made(whole=True).counts == {"free blocks at the end": 5, "events": 3}
+
+
+def test_requests_that_end_together_are_stored_in_order() -> None:
+    names = [f"r{number}" for number in range(40)]
+    ended = SimpleNamespace(finished_req_ids={*names})
+    ended.schedule = lambda: [*ended.finished_req_ids]
+    assert adapt.scheduled(ended) == sorted(names)
 
 
 @pytest.mark.parametrize(

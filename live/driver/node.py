@@ -97,7 +97,7 @@ class Node:
         queue of outputs that have not reached the scheduler."""
         self.recorder.start()
         before = self.engine
-        output = self.scheduler.schedule()
+        output = adapt.scheduled(self.scheduler)
         self.answers.append(shown.plain(output))
         admissions = tuple(self._admission(*each) for each in self.recorder.admitted)
         self.refresh()
