@@ -271,9 +271,9 @@ def test_a_quantity_at_the_end_is_the_last_one() -> None:
     recorder = Recorder()
     recorder.at_end("free blocks at the end", 3)
     recorder.at_end("free blocks at the end", 5)
-    recorder.count("events", 2)
-    recorder.count("events", 1)
-    assert recorder.made(whole=True).counts == {"free blocks at the end": 5, "events": 3}
+    recorder.count("events published", 2)
+    recorder.count("events published", 1)
+    assert recorder.made(whole=True).counts == {"free blocks at the end": 5, "events published": 3}
 
 
 def test_requests_that_end_together_are_stored_in_order() -> None:
@@ -288,7 +288,7 @@ def test_requests_that_end_together_are_stored_in_order() -> None:
     [
         ("images", "encoder items computed"),
         ("offloading-files", "blocks loaded from lower tiers"),
-        ("offloading-files", "events"),
+        ("offloading-files", "events published"),
     ],
 )
 def test_what_only_some_connectors_have_is_counted(connector: str, counted: str) -> None:
