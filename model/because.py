@@ -38,6 +38,12 @@ class Reason(msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True):
     def __hash__(self) -> int:
         return hash((self.kind, *sorted(self.facts)))
 
+    @property
+    def shape(self) -> str:
+        """What is stated, without the numbers and names: the kind, and those of its parts."""
+        parts = [each.shape for each in self.facts.values() if isinstance(each, Reason)]
+        return f"{self.kind}({', '.join(parts)})" if parts else self.kind
+
 
 Reasons: TypeAlias = tuple[Reason, ...]
 """Facts that contradict each other, in reading order."""

@@ -25,6 +25,11 @@ class Finding:
         return tuple(each for each in self.reasons if each.kind == kind)
 
     @property
+    def shape(self) -> str:
+        """Which facts contradict each other, without their numbers and names."""
+        return ", ".join(each.shape for each in self.reasons)
+
+    @property
     def sentences(self) -> tuple[str, ...]:
         """The reasons in words."""
         return wording.sentences(self.reasons, self.about)

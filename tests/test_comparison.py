@@ -90,6 +90,39 @@ def test_what_base_breaks_around_it_is_not_introduced(compare: Any, where: str) 
     assert not found.not_again
 
 
+@pytest.mark.parametrize(
+    ("around", "elsewhere", "again", "told"),
+    [
+        ("another", "nothing", "nothing", True),
+        ("this", "nothing", "nothing", False),
+        ("another", "this", "nothing", False),
+        ("another", "nothing", "another", False),
+        ("another", "nothing", "this", False),
+    ],
+)
+def test_a_shape_that_base_shows_nowhere_tells_head_s_break_from_another_of_the_same_check(
+    compare: Any, around: str, elsewhere: str, again: str, told: bool
+) -> None:
+    """What base shows around the run of head, in a run that comes later, and in head's run. There
+    one defect may come in another shape."""
+    shapes = {"this": [CRASH], "another": [broken("engine_survives", yet="another")], "nothing": []}
+    later = follow(FULL, "later", CRASH.events)
+
+    def base(workload: Workload) -> Result:
+        if workload.name == "around":
+            return result(workload.name, *shapes[around])
+        return result(workload.name, *shapes[elsewhere if workload.name == later.name else again])
+
+    found = compare(base, lambda each: result(each.name, *[CRASH] * (each.name != later.name)))
+    found.drive([RUN])
+    found.confirm([RUN.name])
+    assert not found.introduced  # the search goes on
+    found.drive([later])
+    found.weigh_needs(lambda: False)
+    assert [each.found for each in found.introduced] == [CRASH] * told
+    assert (CRASH.key in found.on_both) is (not told and again != "this")
+
+
 def test_where_base_cannot_be_asked_again_nothing_is_introduced(compare: Any) -> None:
     def base(workload: Workload) -> Result:
         late = workload.name.endswith("around")

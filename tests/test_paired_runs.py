@@ -52,7 +52,7 @@ def test_a_need_is_new_where_base_lacks_one_of_its_excuses(base: Any, new: bool)
 
 
 def test_a_check_that_base_breaks_without_an_excuse_is_no_worse_with_one() -> None:
-    pair = Pair(Record(broken=("room_is_used",)), taken(needed=(need(TODAY),)))
+    pair = Pair(Record(broken=(need(),)), taken(needed=(need(TODAY),)))
     assert not pair.new_needs
 
 
@@ -159,8 +159,8 @@ def test_what_base_breaks_in_another_run_must_be_broken_more_often(
     found, other = broken("pool_adds_up", by=by), replace(RUN, name="another run")
 
     def shows(workload: Workload, times: int, *breaks: Break) -> Result:
-        checks = tuple(each.signature.check for each in breaks)
-        record = replace(taken(), broken=checks, whole=whole or not breaks)
+        needs = tuple(Need.of(each.finding) for each in breaks)
+        record = replace(taken(), broken=needs, whole=whole or not breaks)
         number = FRESH_MIN if is_fresh(workload) else times
         return replace(result(workload.name, *breaks), records=(record,) * number)
 
@@ -182,6 +182,33 @@ def test_what_base_breaks_in_another_run_must_be_broken_more_often(
     told = fresh and runs == 6
     assert [each.found.key for each in both.introduced] == [found.key] * told
     assert [each.key for _, each in both.still_there()] == [found.key] * (not told)
+
+
+@pytest.mark.parametrize("shape", ["not this", "another"])
+def test_a_break_of_base_counts_against_one_of_head_with_the_same_shape(
+    compare: Compare, shape: str
+) -> None:
+    """Base alone breaks the check in as many other runs. Around, base shows the shape of head, so
+    that only numbers can tell."""
+    found, others = broken("pool_adds_up"), broken("pool_adds_up", yet=shape)
+    elsewhere = replace(RUN, name="another run")
+
+    def shows(workload: Workload, *breaks: Break) -> Result:
+        needs = tuple(Need.of(each.finding) for each in breaks)
+        record = replace(taken(), broken=needs)
+        number = FRESH_MIN if is_fresh(workload) else 6
+        return replace(result(workload.name, *breaks), records=(record,) * number)
+
+    def base(workload: Workload) -> Result:
+        if workload.name == "around":
+            return shows(workload, found)
+        return shows(workload, *[others] * (workload.name == elsewhere.name))
+
+    both = compare(base, lambda each: shows(each, *[found] * (each.name != elsewhere.name)))
+    both.drive([elsewhere, RUN])
+    both.confirm([elsewhere.name, RUN.name])
+    both.weigh_needs(lambda: True)
+    assert [each.found.key for each in both.introduced] == [found.key] * (shape == "another")
 
 
 def test_what_comes_again_and_not_more_often_in_fresh_runs_is_named(compare: Compare) -> None:

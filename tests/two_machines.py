@@ -51,11 +51,13 @@ def broken(
     by: str = "",
     length: int = 3,
     after: tuple[Any, ...] = (),
+    yet: str = "not this",
 ) -> Break:
-    """A break of a check, shown by a run of this many events on the preset `full`."""
+    """A break of a check, shown by a run of this many events on the preset `full`. `yet` is the
+    fact that contradicts the other."""
     events: tuple[Event, ...] = (Submit("E", "r0"), *[Complete("E")] * (length - 1))
     signature = Signature(check, event, "full")
-    finding = Finding(check, said("this", "not this"))
+    finding = Finding(check, said("this", yet))
     return Break(signature, by, "", finding, FULL, events[:length], length - 1, after)
 
 

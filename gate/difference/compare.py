@@ -139,9 +139,15 @@ def dies_there(key: Key, result: Result) -> bool:
 
 
 def alike(one: Key, other: Key) -> bool:
-    """Whether two breaks differ in the event at most."""
-    return _but_for_event(one) == _but_for_event(other)
+    """Whether two breaks differ in the event and the shape at most: what one defect breaks may
+    differ in both."""
+    return _but_for_event(one)._replace(shape="") == _but_for_event(other)._replace(shape="")
 
 
-def _but_for_event(key: Key) -> tuple[object, ...]:
+def of_one_shape(key: Key, result: Result) -> bool:
+    """Whether a result shows this break, whatever the event was."""
+    return any(_but_for_event(each.key) == _but_for_event(key) for each in result.breaks)
+
+
+def _but_for_event(key: Key) -> Key:
     return key._replace(signature=key.signature._replace(event=""))

@@ -49,13 +49,16 @@ class Key(NamedTuple):
     """What makes two breaks the same: the signature, the known finding that explains it (or an
     empty text), and for the death of an engine the exception and the function, and the statement
     that raised it. What the exception says is not compared: it has numbers and names of its run.
-    `excuses` are what a break needs that is no violation by itself."""
+    `excuses` are what a break needs that is no violation by itself. `shape` says which facts
+    contradict each other: a slot that holds nothing has another cause than one with KV of another
+    prompt."""
 
     signature: Signature
     by: str = ""
     death: str = ""
     statement: str = ""
     excuses: tuple[Excuse, ...] = ()
+    shape: str = ""
 
     @property
     def words(self) -> str:
@@ -115,7 +118,8 @@ class Break:
     @property
     def key(self) -> Key:
         """What makes two breaks the same."""
-        return Key(self.signature, self.by, self.death, self.statement, self.finding.excuses)
+        found = self.finding
+        return Key(self.signature, self.by, self.death, self.statement, found.excuses, found.shape)
 
     @property
     def order(self) -> tuple[bool, int]:

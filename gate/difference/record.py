@@ -21,15 +21,19 @@ from kvproof.model.step import Step
 
 
 class Need(NamedTuple):
-    """A check, and all excuses that one break of it has."""
+    """What tells one break from another where base and head are compared: the check, all excuses
+    that the break has and, where it has none, which facts contradict each other (`shape`)."""
 
     check: str
-    excuses: tuple[Excuse, ...]
+    excuses: tuple[Excuse, ...] = ()
+    shape: str = ""
 
     @classmethod
     def of(cls, finding: Finding) -> "Need":
         """What a break needs."""
-        return cls(finding.invariant, tuple(sorted(finding.excuses)))
+        if finding.excuses:
+            return cls(finding.invariant, tuple(sorted(finding.excuses)))
+        return cls(finding.invariant, shape=finding.shape)
 
 
 class Needed(Struct, frozen=True, forbid_unknown_fields=True):
@@ -42,19 +46,24 @@ class Needed(Struct, frozen=True, forbid_unknown_fields=True):
 class Record(Struct, frozen=True, forbid_unknown_fields=True):
     """What a side shows of a run. `marks` has a number for each event: two sides have the same
     where everything that can be seen after it is equal. `counts` are sums over the run, by the
-    names of `COUNTED`. `needed` are the excuses that breaks of checks had, and `broken` the checks
-    that were broken without one. `whole` says that the run came to its end with all of its
+    names of `COUNTED`. `needed` are the excuses that breaks of checks had, and `broken` the breaks
+    without one. `whole` says that the run came to its end with all of its
     stimuli."""
 
     marks: tuple[int, ...] = ()
     counts: dict[str, int] = {}
     needed: tuple[Needed, ...] = ()
-    broken: tuple[str, ...] = ()
+    broken: tuple[Need, ...] = ()
     whole: bool = False
 
     def counted(self, name: str) -> int:
         """What the run has of a quantity of `COUNTED`."""
         return self.counts.get(COUNTER.get(name, name), 0)
+
+    @property
+    def checks(self) -> set[str]:
+        """The checks that were broken without an excuse."""
+        return {each.check for each in self.broken}
 
     def excuses_of(self, check: str) -> set[Excuse]:
         """All excuses that breaks of a check had in this run."""
@@ -102,7 +111,7 @@ class Recorder:
         self._marks: list[int] = []
         self._counts: Counter[str] = Counter()
         self._needs: Counter[Need] = Counter()
-        self._broken: dict[str, None] = {}
+        self._broken: dict[Need, None] = {}
         self._steps = 0
 
     def step(self, step: Step, shown: Iterable[object] = ()) -> None:
@@ -146,7 +155,7 @@ class Recorder:
 
     def violated(self, finding: Finding) -> None:
         """Note a break that has none."""
-        self._broken[finding.invariant] = None
+        self._broken[Need.of(finding)] = None
 
     def made(self, *, whole: bool) -> Record:
         """The record, when the run is over."""
@@ -218,15 +227,16 @@ class Pair(NamedTuple):
         return [
             each.need
             for each in self.head.needed
-            if each.need.check not in self.base.broken
+            if each.need.check not in self.base.checks
             and {*each.need.excuses} - self.base.excuses_of(each.need.check)
         ]
 
     @property
     def new_on_head(self) -> list[Need]:
-        """The new needs of head, and the checks that head alone breaks: these need no excuse."""
-        broken = (each for each in self.head.broken if each not in self.base.broken)
-        return [*self.new_needs, *(Need(each, ()) for each in broken)]
+        """The new needs of head, and the breaks of checks that head alone breaks in this run: these
+        need no excuse."""
+        broken = (each for each in self.head.broken if each.check not in self.base.checks)
+        return [*self.new_needs, *broken]
 
     def worse(self, name: str) -> int:
         """By how much head counts worse than base, negative where it counts better."""

@@ -26,6 +26,7 @@ from kvproof.gate.difference.compare import (
     dies_there,
     hides,
     of_each,
+    of_one_shape,
     only_on,
     same,
     the_same,
@@ -129,6 +130,7 @@ class Comparison:
         self._around: dict[bytes, Result] = {}
         self._accepts: dict[str, tuple[Accepts, Accepts]] = {}
         self._hidden: set[Key] = set()
+        self._in_other_shapes: list[Confirmed] = []
         self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
 
@@ -244,8 +246,14 @@ class Comparison:
             self.notify(self.introduced[-1])
 
     def weigh_needs(self, go_on: Callable[[], bool]) -> None:
-        """Tell what head needs, or breaks, more often than base: a choice is a cost. Raises
-        Ended."""
+        """Tell what head breaks in a shape that base has shown in no run of the search, and what
+        head needs, or breaks, more often than base: a choice is a cost. Raises Ended."""
+        for one in self._in_other_shapes:
+            if any(of_one_shape(one.found.key, each) for each in self.on_base.values()):
+                self.on_both.add(one.found.key)
+            elif not self._is_introduced(one.found.key):
+                self.introduced.append(one)
+                self.notify(one)
         for name, found, head in self.needs.weigh(go_on):
             if self._is_introduced(found.key):
                 continue
@@ -288,8 +296,9 @@ class Comparison:
         if again is None:
             self._confirm_with_all(candidate, on_base[1])
         elif (
-            any(the_same(key, other) for other in on_base)
+            the_same(key, on_base[0])
             or dies_alike(key, on_base[0])
+            or of_one_shape(again.key, on_base[1])
             or self._near_on_base(candidate)
         ):
             self.on_both.add(key)
@@ -302,8 +311,7 @@ class Comparison:
                 self._confirm(free)
         else:
             reached = frozenset(result.reached)
-            self.introduced.append(Confirmed(candidate.workload, again, reached))
-            self.notify(self.introduced[-1])
+            self._tell(Confirmed(candidate.workload, again, reached), on_base[1])
 
     def _confirm_with_all(self, candidate: Candidate, around_it: Result) -> None:
         """Confirm what head breaks only in all runs of the workload once more: it needs what
@@ -317,8 +325,9 @@ class Comparison:
         if again is None:
             self.not_again.append(candidate)
         elif (
-            any(the_same(key, other) for other in others)
+            the_same(key, on_base)
             or dies_alike(key, on_base)
+            or of_one_shape(again.key, around_it)
             or self._near_on_base(candidate)
         ):
             self.on_both.add(key)
@@ -326,8 +335,16 @@ class Comparison:
             self.needs_earlier.append(candidate)
         else:
             reached = frozenset(on_head.reached)
-            self.introduced.append(Confirmed(candidate.workload, again, reached, alone=False))
-            self.notify(self.introduced[-1])
+            self._tell(Confirmed(candidate.workload, again, reached, alone=False), around_it)
+
+    def _tell(self, one: Confirmed, around_it: Result) -> None:
+        """Tell what head breaks and base does not. Where base breaks the check in another shape in
+        the runs `around_it`, all runs of the search have to say that this shape is head's alone."""
+        if the_same(one.found.key, around_it):
+            self._in_other_shapes.append(one)
+        else:
+            self.introduced.append(one)
+            self.notify(one)
 
     def _freed(self, candidate: Candidate) -> Candidate | None:
         """The same break in a run that says something of base, once for each break. None for what
@@ -349,7 +366,7 @@ class Comparison:
         its own, says nothing about a cluster with other features: each set of features has its own
         tries."""
         key, tries = found.key, self._tries
-        reported = self._is_introduced(key)
+        reported = any(e.found.key == key for e in (*self.introduced, *self._in_other_shapes))
         known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
         in_all = sum(number for (of, _), number in tries.items() if of == key)
         over = tries[key, features_of(found)] >= TRIES or in_all >= TRIES_IN_ALL
