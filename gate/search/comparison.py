@@ -392,13 +392,15 @@ class Comparison:
 
     def _near_on_base(self, candidate: Candidate) -> bool:
         """Whether base breaks the same in a plan near that of a candidate, or dies of the same
-        statement in the plan of a finding. That plan may be of another connector, so what else it
-        breaks says nothing of this candidate."""
+        statement in the plan of a finding. That plan may be of other settings and groups, so what
+        else it breaks says nothing of this candidate. What other connectors bring the scheduler to
+        die of says nothing of this one, either."""
         found = candidate.found
         if not isinstance(found.plan, Play):
             return False
         alike = self.base.drive(variants(found.plan, candidate.workload))
-        known = self.base.drive(of_findings()) if found.death else []
+        name = found.plan.connector
+        known = self.base.drive(of_findings(name)) if found.death else []
         dies = any(dies_there(found.key, each) for each in (*alike, *known))
         return dies or any(the_same(found.key, each) for each in alike)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.search import known_plans
 
@@ -30,10 +31,19 @@ def variants(play: Play, name: str) -> list[Play]:
     return [replace(play, name=f"{name}, variant {n}", plan=plan) for n, plan in enumerate(plans)]
 
 
-def of_findings() -> list[Play]:
-    """The plans of the findings in `findings/`."""
+def of_findings(connector: str) -> list[Play]:
+    """The plans of the findings in `findings/` that were seen with a class of this connector."""
     found = [(name, each.run) for name, each in known_plans.plans()]
-    return [replace(run, name=f"finding {name}") for name, run in found if isinstance(run, Play)]
+    own = _classes(connector)
+    return [
+        replace(run, name=f"finding {name}")
+        for name, run in found
+        if isinstance(run, Play) and own & _classes(run.connector)
+    ]
+
+
+def _classes(connector: str) -> set[str]:
+    return {*SHIPPED[connector].subject.classes}
 
 
 def _plans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
