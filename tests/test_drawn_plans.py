@@ -1,13 +1,18 @@
 """Plans for connectors: base and head play the same ones, whatever each of them accepts."""
 
+from itertools import pairwise
 from typing import Any
 
 import msgspec
+import pytest
 
 from kvproof.connectors.drawn import ALONE, HYBRID
 from kvproof.gate.difference.protocol import Accepts
+from kvproof.gate.difference.record import Fatal, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Plays, Workload
+from kvproof.gate.search.comparison import PAST_DEATHS
+from kvproof.gate.search.drawn_plans import PAST
 from kvproof.model.plans.connector import ConnectorPlan
 from tests.fake_sides import FakeSide, compared
 from tests.two_machines import result
@@ -65,3 +70,41 @@ def test_a_side_without_the_connector_is_not_asked_and_says_why() -> None:
     assert (len(base.plans), len(head.plans)) == (1, 0)
     assert both.on_head["plans"].reason == "there is none"
     assert not both.on_base["plans"].reason
+
+
+class Dies(Side):
+    """A side whose engine dies in the first action of this kind, in a function."""
+
+    def __init__(self, kind: str, function: str) -> None:
+        super().__init__(FIRST)
+        self.kind, self.function = kind, function
+
+    def _played(self, workload: Workload) -> Result:
+        played = super()._played(workload)
+        records = tuple(map(self._record, self.plans[-1]))
+        return msgspec.structs.replace(played, records=records)
+
+    def _record(self, plan: dict[str, Any]) -> Record:
+        kinds = [each["type"] for each in plan["actions"]]
+        if self.kind not in kinds:
+            return Record(whole=True)
+        at = kinds.index(self.kind) + 1
+        return Record(fatal=Fatal(at, f"AssertionError in {self.function}", "assert tracker"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "function", "goes_on"),
+    [("Abort", "finish", True), ("Abort", "step", False), ("Step", "finish", False)],
+)
+def test_what_ends_both_engines_is_left_out_and_the_plan_goes_on(
+    kind: str, function: str, goes_on: bool
+) -> None:
+    base, head = Dies(kind, "finish"), Dies(kind, function)
+    with compared(base, head) as both:
+        names = both.drive([PLANS])
+    assert base.plans == head.plans
+    assert names == [PLANS.name, *(PLANS.name + f", {PAST}" * n for n in range(1, len(names)))]
+    assert (1 < len(names) <= 1 + PAST_DEATHS) is goes_on
+    for earlier, later in pairwise(base.plans):
+        dying = [plan for plan in earlier if any(a["type"] == kind for a in plan["actions"])]
+        assert [len(plan["actions"]) - 1 for plan in dying] == [len(p["actions"]) for p in later]

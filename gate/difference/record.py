@@ -43,18 +43,28 @@ class Needed(Struct, frozen=True, forbid_unknown_fields=True):
     times: int
 
 
+class Fatal(NamedTuple):
+    """What ended the engine of a plan: the number of the action, from 1 on, the exception with its
+    function, and the statement."""
+
+    action: int
+    place: str
+    statement: str
+
+
 class Record(Struct, frozen=True, forbid_unknown_fields=True):
     """What a side shows of a run. `marks` has a number for each event: two sides have the same
     where everything that can be seen after it is equal. `counts` are sums over the run, by the
     names of `COUNTED`. `needed` are the excuses that breaks of checks had, and `broken` the breaks
-    without one. `whole` says that the run came to its end with all of its
-    stimuli."""
+    without one. `whole` says that the run came to its end with all of its stimuli. `fatal` is what
+    ended it, if it is a plan whose engine died."""
 
     marks: tuple[int, ...] = ()
     counts: dict[str, int] = {}
     needed: tuple[Needed, ...] = ()
     broken: tuple[Need, ...] = ()
     whole: bool = False
+    fatal: Fatal | None = None
 
     def counted(self, name: str) -> int:
         """What the run has of a quantity of `COUNTED`."""
@@ -208,6 +218,13 @@ class Pair(NamedTuple):
     def comparable(self) -> bool:
         """Whether both took the run to its end."""
         return self.base.whole and self.head.whole
+
+    @property
+    def ends_both(self) -> int | None:
+        """The index of the action in which both engines died of the same; None where they did
+        not."""
+        base, head = self.base.fatal, self.head.fatal
+        return base.action - 1 if base is not None and base == head else None
 
     @property
     def parts_at(self) -> int | None:

@@ -50,7 +50,7 @@ from kvproof.gate.difference.workload import (
     follow,
 )
 from kvproof.gate.search import around_scheduler
-from kvproof.gate.search.drawn_plans import accepted_by_both, one_sided, with_plans
+from kvproof.gate.search.drawn_plans import accepted_by_both, one_sided, past_deaths, with_plans
 from kvproof.gate.search.freed import FREED_MAX, freed
 from kvproof.gate.search.needs import Needs, is_choice
 from kvproof.gate.search.pairing import Halves, driven
@@ -78,6 +78,10 @@ alone there."""
 
 TRIES_IN_ALL = 12
 """The number of all workloads in which one key is confirmed."""
+
+
+PAST_DEATHS = 3
+"""How many times a plan that ends both engines is driven without what ended them."""
 
 
 def features_of(found: Break) -> frozenset[str]:
@@ -149,9 +153,12 @@ class Comparison:
         beside()
         return seen[0].result(), seen[1].result()
 
-    def drive(self, workloads: Sequence[Workload]) -> None:
-        """Drive these workloads on both sides, and record what they reach. Raises Ended."""
+    def drive(self, workloads: Sequence[Workload], again: int = PAST_DEATHS) -> list[str]:
+        """Drive these workloads on both sides, and record what they reach. Plans that end both
+        engines are driven `again`, so many times, without what ended them. Returns the names of all
+        that was driven. Raises Ended."""
         base, head = self._both(workloads)
+        further: list[Workload] = []
         self.on_base.add(base)
         self.on_head.add(head)
         self.names += [workload.name for workload in workloads]
@@ -162,6 +169,11 @@ class Comparison:
             self.differences.add(taken)
             self.unseen_on_base.add(workload, of_base)
             self.unseen_on_head.add(workload, of_head)
+            drawn = self._as_drawn[workload.name]
+            if isinstance(drawn, Plays) and (past := past_deaths(drawn, taken)) is not None:
+                further.append(past)
+        names = [workload.name for workload in workloads]
+        return names + (self.drive(further, again - 1) if further and again else [])
 
     def _both(self, workloads: Sequence[Workload]) -> tuple[list[Result], list[Result]]:
         """The results of both sides, which take the same runs. Raises Ended."""
@@ -198,7 +210,7 @@ class Comparison:
 
     def _drawn(self, workload: Workload) -> Workload:
         """A workload with the same plans for both sides. Raises Ended."""
-        if not isinstance(workload, Plays):
+        if not isinstance(workload, Plays) or workload.plans is not None:
             return workload
         if workload.like is not None:
             return with_plans(workload, Accepts())

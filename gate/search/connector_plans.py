@@ -18,7 +18,7 @@ from kvproof.connectors.subject import NoConnector, TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
 from kvproof.gate.difference.judged import Break, Key, Note
 from kvproof.gate.difference.protocol import Accepts, KitConnector
-from kvproof.gate.difference.record import Record, Recorder
+from kvproof.gate.difference.record import Fatal, Record, Recorder
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Planned, Play, Plays
 from kvproof.gate.search.drawn_plans import with_plans
@@ -172,6 +172,7 @@ class _Played:
         self.features = used_by(Cluster(name, (plan.engine,)))
         self.stands: tuple[Stands, ...] = ()
         self.died: Death | None = None
+        self.died_at = 0
         self.waits = False
         self.breaks: dict[Key, Break] = {}
         self.past = Past()
@@ -212,7 +213,8 @@ class _Played:
                 self.recorder.count("tokens offered by a connector", fact.external)
                 self.recorder.count("tokens computed", fact.computed)
         died = (each.death for each in facts if isinstance(each, Called) and each.death)
-        self.died = next(died, self.died)
+        if self.died is None and (death := next(died, None)) is not None:
+            self.died, self.died_at = death, at
         self.waits = any(isinstance(each, Waits | Unfreed) for each in facts)
         before = dict(self.breaks)
         findings = [*broken(facts, self.past, self.tally)]
@@ -233,7 +235,11 @@ class _Played:
         moving = sum(each.later for each in self.past.loads.values()) + len(self.past.sends)
         for name, number in {**self.counts, "transfers pending at the end": moving}.items():
             self.recorder.at_end(name, number)
-        return self.recorder.made(whole=self.course.ended)
+        made = self.recorder.made(whole=self.course.ended)
+        if self.died is None or not self.died_at:
+            return made
+        fatal = Fatal(self.died_at, self.died.place, self.died.statement)
+        return msgspec.structs.replace(made, fatal=fatal)
 
     @property
     def course(self) -> Course:

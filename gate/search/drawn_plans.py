@@ -1,13 +1,22 @@
 """Random plans for connectors, drawn from the cache groups that both vLLMs accept. So both sides
 play the same plans: what a side would draw by itself depends on what it accepts."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from kvproof.connectors.drawn import draw_plans
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.protocol import Accepts
+from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.workload import Plays
 from kvproof.model.plans.connector import ConnectorPlan
+
+STEPS = ("Step", "Output", "Drain")
+"""The actions that steps of an engine are."""
+
+PAST = "past what ends both"
+"""The end of the name of a workload whose plans lack what ended them on both sides."""
 
 
 def accepted_by_both(base: Accepts, head: Accepts) -> Accepts:
@@ -53,3 +62,18 @@ def with_plans(workload: Plays, accepts: Accepts) -> Plays:
         lambda plan: chosen.append(msgspec.to_builtins(plan)),
     )
     return msgspec.structs.replace(workload, plans=tuple(chosen))
+
+
+def past_deaths(workload: Plays, taken: Sequence[Pair]) -> Plays | None:
+    """The plans of a workload whose engine died of the same on both sides, without the actions that
+    it died in: so base's defect does not hide what would have come. A step is not left out, as what
+    it died of may have begun earlier. None where there is no such plan."""
+    plans = [
+        {**plan, "actions": [*plan["actions"][:at], *plan["actions"][at + 1 :]]}
+        for plan, pair in zip(workload.plans or (), taken, strict=False)
+        if (at := pair.ends_both) is not None
+        and at < len(plan["actions"])
+        and plan["actions"][at]["type"] not in STEPS
+    ]
+    name = f"{workload.name}, {PAST}"
+    return msgspec.structs.replace(workload, name=name, plans=tuple(plans)) if plans else None

@@ -175,8 +175,7 @@ class Search:
         self.show("starts and loops of engines ...")
         first = [kind(self.comparison.seed, 0) for kind in OF_ENGINES]
         names = [each.name for each in first]
-        self.comparison.drive(first)
-        self.comparison.confirm(names)
+        self.comparison.confirm(self.comparison.drive(first))
         reach = [bool(touched(self._called(name), self.changed)) for name in names]
         self.engines = [kind for kind, touches in zip(OF_ENGINES, reach, strict=True) if touches]
 
@@ -199,8 +198,7 @@ class Search:
                         break
                     self.show(f"connectors: {first} of {len(these)}")
                     part = these[first : first + SAMPLED_AT_ONCE]
-                    self.comparison.drive(part)
-                    self.comparison.confirm([each.name for each in part])
+                    self.comparison.confirm(self.comparison.drive(part))
                     for each in part:
                         known = called.get(each.connector, frozenset())
                         called[each.connector] = known | self._called(each.name)
@@ -440,9 +438,9 @@ class Search:
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
             begin = perf_counter()
-            self.comparison.drive(part)
+            names = self.comparison.drive(part)
             # Also where the time ended the search: what differs must not be lost.
-            self.comparison.confirm([workload.name for workload in part])
+            self.comparison.confirm(names)
             number, took_s = self._took.get(what, (0, 0.0))
             self._took[what] = number + len(part), took_s + perf_counter() - begin
         return len(left)
