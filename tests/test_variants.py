@@ -72,9 +72,7 @@ def test_what_the_plan_of_a_finding_breaks_on_base_hides_no_other_defect_of_head
     assert [each.found for each in found.introduced] == confirmed == [waits]
 
 
-@pytest.mark.parametrize(
-    "where", [f"{PLAY.name}, variant 3", of_findings(PLAY.connector)[0].name]
-)
+@pytest.mark.parametrize("where", [f"{PLAY.name}, variant 3", of_findings(PLAY.connector)[0].name])
 @pytest.mark.parametrize(
     ("shown", "new"), [(DIES, False), (dies("Drain", "jobs[0]"), False), (OTHERWISE, True)]
 )
