@@ -32,6 +32,8 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
+from kvproof.model.plans.random_loops import random_loop
+from kvproof.model.plans.random_starts import random_start
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
 
@@ -147,10 +149,10 @@ def around(kind_name: str) -> Driver:
     def runs_of(seed: int, runs: int, into: Counted) -> None:
         from kvproof.gate.search import around_scheduler
 
-        kind = around_scheduler.LOOP if kind_name == "loops" else around_scheduler.START
+        drawn = random_loop if kind_name == "loops" else random_start
         for number in range(seed * runs, (seed + 1) * runs):
             with refusals(into):
-                for seen in around_scheduler.taken(kind, kind.random_plan(number)):
+                for seen in around_scheduler.taken(drawn(number)):
                     for _ in around_scheduler.broken(seen, Tally()):
                         pass
 

@@ -4,18 +4,21 @@ import argparse
 
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, undriven
-from kvproof.gate.search.around_scheduler import CHECKS, broken, kind_of_file, taken
+from kvproof.gate.search.around_scheduler import CHECKS, broken, taken
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.decoding import decoded_json
 from kvproof.model.files.reading import read_text, shown
 from kvproof.model.finding import Finding
+from kvproof.model.plans.engine import EnginePlan, lines
 from kvproof.reports.output.search import Replayed
 from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 USE = "a file that kvproof gate wrote"
+
+READS_OLDER_LOOPS = "8ef2c8a3"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,20 +30,24 @@ def run(args: argparse.Namespace) -> int:
             f"{what} is the plan of a connector. Use kvproof connector NAME --replay "
             f"{shown(args.trace)}, where NAME is the connector of the finding."
         )
-    kind = kind_of_file(content)
-    plan = decoded_json(text, kind.plan, what, USE)
+    if isinstance(content, dict) and "actions" in content and "layers" not in content:
+        raise UsageError(
+            f"{what} is the plan of a loop of an older kvproof, which did not name its layers. Use "
+            f"the commit {READS_OLDER_LOOPS} of kvproof, which reads it."
+        )
+    plan = decoded_json(text, EnginePlan, what, USE)
     borrow(args.vllm, args.cache, live=True)
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()
     with interruption.stoppable():
         try:
-            found = [each for seen in taken(kind, plan) for each in broken(seen)]
+            found = [each for seen in taken(plan) for each in broken(seen)]
             outcome = Outcome(Verdict.VIOLATED if found else Verdict.SAMPLED)
         except AdapterDrift as drift:
             outcome = undriven(drift)
     grave = any(CHECKS[each.invariant].severity <= args.fail_on for each in found)
 
     def printed() -> None:
-        for line in kind.lines(plan):
+        for line in lines(plan):
             say(line)
         what = "; ".join(f"{each.invariant}, {each.sentence}" for each in found)
         say(f"{outcome.verdict.value}: {what or outcome.reason or 'no check is broken'}")

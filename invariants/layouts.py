@@ -7,7 +7,7 @@ from itertools import combinations
 from kvproof.invariants.check import check
 from kvproof.model.because import Judged, Reason, because, holds, reason
 from kvproof.model.facts.startup import Pages, StartedGroup, StartedWorker, Startup
-from kvproof.model.plans.startup import WINDOWS, Layer
+from kvproof.model.plans.engine import WINDOWS, Layer
 from kvproof.model.severity import Severity
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kvproof.invariants.check import check
 from kvproof.model.because import Judged, because, choice, holds, reason
 from kvproof.model.facts.startup import StartedWorker, Startup
-from kvproof.model.plans.startup import KEEP_ALL
+from kvproof.model.plans.engine import KEEP_ALL
 from kvproof.model.severity import Severity
 
 

@@ -44,8 +44,7 @@ from kvproof.model.facts.startup import (
     TakenBlock,
 )
 from kvproof.model.phases import Phase
-from kvproof.model.plans.loop import LoopPlan
-from kvproof.model.plans.startup import Layer, StartupPlan
+from kvproof.model.plans.engine import EnginePlan, Layer, given
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import (
     COUNTS,
@@ -613,7 +612,7 @@ def test_a_request_whose_load_failed_may_end_before_its_last_token(
 def test_a_request_waits_in_an_idle_loop_only_while_a_client_pauses_it(
     paused: bool, kinds: list[str]
 ) -> None:
-    played = Played(LoopPlan(()), waits=(LoopWait(1, paused, waiting=("r0",)),))
+    played = Played(given(), waits=(LoopWait(1, paused, waiting=("r0",)),))
     found = [each for each in idle_engine_has_no_waiting_request.function(played) if each.reasons]
     assert [[excuse.kind for excuse in each.excuses] for each in found] == [kinds]
 
@@ -621,10 +620,10 @@ def test_a_request_waits_in_an_idle_loop_only_while_a_client_pauses_it(
 @pytest.mark.parametrize(
     ("played", "judged"),
     [
-        (Played(LoopPlan(()), computed=(0, 0)), [False, False]),
-        (Played(LoopPlan(()), computed=(0, 3)), [False, True]),
-        (Played(LoopPlan(()), asleep=(0, 3)), [False, True]),
-        (Played(LoopPlan(()), settled=(0, 1)), [False, True]),
+        (Played(given(), computed=(0, 0)), [False, False]),
+        (Played(given(), computed=(0, 3)), [False, True]),
+        (Played(given(), asleep=(0, 3)), [False, True]),
+        (Played(given(), settled=(0, 1)), [False, True]),
     ],
 )
 def test_each_step_and_end_of_steps_of_a_paused_loop_is_judged(
@@ -646,7 +645,7 @@ def test_each_step_and_end_of_steps_of_a_paused_loop_is_judged(
 def test_an_engine_that_has_the_blocks_of_a_request_starts(
     refused: str, length: int, blocks: int, kinds: list[list[str]]
 ) -> None:
-    plan = StartupPlan((), 12, 8, blocks=blocks)
+    plan = EnginePlan((), 12, 8, blocks=blocks)
     start = Startup(plan, 5 + blocks, refused=refused, max_model_len=length)
     found = [each for each in needed_blocks_are_enough.function(start) if each.reasons]
     assert [[excuse.kind for excuse in each.excuses] for each in found] == kinds
@@ -661,7 +660,7 @@ def test_each_block_that_a_first_request_takes_is_judged() -> None:
     for last, breaks in (True, 0), (False, 1):
         taken = (*blocks, TakenBlock(0, 5, erased=last))
         run = LoneRequest(12, ended=True, held_max=3, computed=12, taken=taken)
-        start = Startup(StartupPlan((), 12, 8), 10, workers=(worker,), run=run)
+        start = Startup(EnginePlan((), 12, 8), 10, workers=(worker,), run=run)
         found = [*new_blocks_have_no_old_values.function(start)]
         assert sum(each.breaks for each in found) == breaks
         assert sum(each.times for each in found) == 3
@@ -669,7 +668,7 @@ def test_each_block_that_a_first_request_takes_is_judged() -> None:
 
 def test_a_call_may_have_no_answer_if_the_engine_was_told_to_end() -> None:
     for stopped, kinds in (True, ["choice"]), (False, []):
-        played = Played(LoopPlan(()), calls=(("reset_prefix_cache", 0),), stopped=stopped)
+        played = Played(given(), calls=(("reset_prefix_cache", 0),), stopped=stopped)
         (found,) = call_is_answered_once.function(played)
         assert [excuse.kind for excuse in found.excuses] == kinds
 

@@ -121,7 +121,7 @@ def test_this_vllm_has_all_of_it() -> None:
 def test_without_an_entry_the_verdict_is_unknown_and_names_it(
     entry: Entry, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import kvproof.live.core.episode  # noqa: F401 (what it imports may be removed below)
+    import kvproof.live.core.starts  # noqa: F401 (what it imports may be removed below)
 
     with monkeypatch.context() as patch:
         remove(entry, patch)
@@ -207,20 +207,20 @@ def watched_without() -> str:
 def started_without() -> str:
     """Only the start-up does not fit."""
     from kvproof.live.core.engine import Engine
-    from kvproof.model.plans.startup import random_plan
+    from kvproof.model.plans.random_starts import random_start
 
     with pytest.raises(AdapterDrift) as drift:
-        Engine(random_plan(0), (), None)
+        Engine(random_start(0), (), None)
     return str(drift.value)
 
 
 def looped_without() -> str:
     """Only the loop does not fit."""
-    from kvproof.live.core.episode import Episode
-    from kvproof.model.plans.loop import random_plan
+    from kvproof.live.core.starts import carried_out
+    from kvproof.model.plans.random_loops import random_loop
 
     with pytest.raises(AdapterDrift) as drift:
-        Episode(random_plan(0))
+        carried_out(random_loop(0))
     return str(drift.value)
 
 

@@ -29,7 +29,8 @@ from kvproof.model.because import reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.finding import Finding
-from kvproof.model.plans.loop import LoopPlan, Pause, Resume, Send
+from kvproof.model.plans.engine import EnginePlan, given
+from kvproof.model.plans.messages import Pause, Resume, Send
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 from tests import mistakes_of_loops
@@ -147,13 +148,13 @@ def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
     assert known(broken(event="Drain", feature="window of window"), broken()) == FILES
 
 
-def pauses(plan: LoopPlan) -> LoopPlan:
+def pauses(plan: EnginePlan) -> EnginePlan:
     """A loop without its pauses: an ingredient that no finding of vLLM needs so far."""
     left = tuple(each for each in plan.actions if not isinstance(each, Pause | Resume))
     return msgspec.structs.replace(plan, actions=left)
 
 
-PAUSED = LoopPlan((Send(0, "r0", 0, 4, 1), Pause(0, "keep"), Send(1, "r1", 0, 4, 1), Resume(3)))
+PAUSED = given((Send(0, "r0", 0, 4, 1), Pause(0, "keep"), Send(1, "r1", 0, 4, 1), Resume(3)))
 RUNS: list[tuple[str, Planned]] = [
     ("aborts", next(each.run for _, each in KEPT if each.needs == ("aborts",))),
     ("sink_layers", next(each.run for _, each in KEPT if each.needs == ("sink_layers",))),
@@ -166,7 +167,7 @@ RUNS: list[tuple[str, Planned]] = [
 def test_the_cause_is_at_work_where_its_ingredient_is_needed_for_the_break(
     name: str, run: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(INGREDIENTS[LoopPlan], "pauses", pauses)
+    monkeypatch.setitem(INGREDIENTS[EnginePlan], "pauses", pauses)
     plan = without(name, msgspec.convert(run.plan, run.PLAN))
     assert plan is not None
     assert without(name, plan) is None
@@ -327,7 +328,7 @@ def test_another_mistake_that_breaks_the_same_is_new(
     rule, run = "idle_engine_has_no_waiting_request", Loop("", msgspec.to_builtins(PAUSED))
     made = "waits_in_a_pause", KnownPlan(rule, run, needs=("pauses",))
     plan = next(plan for of, plan in [*KEPT, made] if of == name)
-    monkeypatch.setitem(INGREDIENTS[LoopPlan], "pauses", pauses)
+    monkeypatch.setitem(INGREDIENTS[EnginePlan], "pauses", pauses)
     monkeypatch.setattr(known_plans, "_all", lambda: {name: [plan]})
     planned._shown.cache_clear()
     plant(monkeypatch)

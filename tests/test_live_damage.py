@@ -13,7 +13,8 @@ from kvproof.live import endless
 from kvproof.live.death import DoesNotEnd, place
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.events import Schedule, Submit
-from kvproof.model.plans import loop, startup
+from kvproof.model.plans.random_loops import random_loop
+from kvproof.model.plans.random_starts import random_start
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
 from kvproof.strategies.run import Run
@@ -75,18 +76,18 @@ def in_a_connector() -> str:
 
 def in_a_start_up() -> str:
     """What a start-up dies of."""
-    from kvproof.live.core.starts import starts
+    from kvproof.live.core.starts import carried_out
 
-    plan = next(p for p in map(startup.random_plan, itertools.count()) if p.layers)
-    [start] = starts(plan)
+    plan = next(p for p in map(random_start, itertools.count()) if p.layers)
+    [start] = carried_out(plan)
     return f"{start.died}"
 
 
 def in_a_loop() -> str:
     """What the loop of an engine dies of."""
-    from kvproof.live.core.episode import played
+    from kvproof.live.core.starts import carried_out
 
-    return f"{played(loop.random_plan(0)).died}"
+    return f"{carried_out(random_loop(0))[-1].died}"
 
 
 MADE = "vllm.v1.engine.core:EngineCore._initialize_kv_caches"
@@ -119,7 +120,7 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
     raised: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As that of a scheduler is. A refusal is none."""
-    from kvproof.live.core.episode import played
+    from kvproof.live.core.starts import carried_out
 
     def unmade(*_: Any, **__: Any) -> None:
         raise raised("no engine")
@@ -127,9 +128,9 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
     instead(f"{SCHEDULER}.__init__", unmade)(monkeypatch)
     if raised is ValueError:
         with pytest.raises(ValueError, match="no engine"):
-            played(loop.random_plan(0))
+            carried_out(random_loop(0))[-1]
         return
-    died = played(loop.random_plan(0)).died
+    died = carried_out(random_loop(0))[-1].died
     assert died is not None
     assert (died.exception, died.function) == ("AssertionError", unmade.__name__)
 
@@ -137,8 +138,7 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
 @pytest.mark.usefixtures("_soon")
 def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is one of each call, in a loop as in a start-up."""
-    from kvproof.live.core.episode import played
-    from kvproof.live.core.starts import starts
+    from kvproof.live.core.starts import carried_out
 
     calls = itertools.count(1)
 
@@ -152,11 +152,11 @@ def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch)
     around(STEPS, slow)(monkeypatch)
     for number in range(2):
         before = next(calls)
-        assert played(loop.random_plan(number)).died is None
+        assert carried_out(random_loop(number))[-1].died is None
         assert next(calls) - before > 10
     before = next(calls)
-    plan = next(p for p in map(startup.random_plan, itertools.count()) if p.layers)
-    assert not any(start.died for start in starts(plan))
+    plan = next(p for p in map(random_start, itertools.count()) if p.layers)
+    assert not any(start.died for start in carried_out(plan))
     assert next(calls) - before > 10
 
 

@@ -14,17 +14,19 @@ from kvproof.gate.search.around_scheduler import broken
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
 from kvproof.model.facts.loop import Played
-from kvproof.model.plans.loop import LoopPlan, Send, lines, random_plan
+from kvproof.model.plans.engine import EnginePlan, lines
+from kvproof.model.plans.messages import Send
+from kvproof.model.plans.random_loops import random_loop
 from tests.mistakes_of_loops import MISTAKES
 
 
 def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
     for number in range(200):
-        plan = random_plan(number)
-        assert plan == random_plan(number)
-        assert msgspec.convert(msgspec.to_builtins(plan), LoopPlan) == plan
-        assert len(lines(plan)) == len(plan.actions) + 1
-    kinds = {type(each).__name__ for number in range(60) for each in random_plan(number).actions}
+        plan = random_loop(number)
+        assert plan == random_loop(number)
+        assert msgspec.convert(msgspec.to_builtins(plan), EnginePlan) == plan
+        assert len(lines(plan)) == len(plan.layers) + len(plan.actions) + 2
+    kinds = {type(each).__name__ for number in range(60) for each in random_loop(number).actions}
     pauses = "Pause", "Resume", "Sleep", "Wake"
     assert kinds == {*("Send", "Cancel", "Arrive", "Compile", "Reset", "Stop"), *pauses}
 
@@ -33,18 +35,16 @@ def test_every_rule_has_a_mistake() -> None:
     assert {rule for _, rule in MISTAKES.values()} == {check.id for check in checks_of(Played)}
 
 
-def plays() -> Callable[[LoopPlan], Played]:
+def plays() -> Callable[[EnginePlan], Played]:
     pytest.importorskip("vllm")
-    from kvproof.live.core.episode import played
-
-    return played
+    return lambda plan: around_scheduler.taken(plan)[-1]
 
 
 @pytest.mark.live
 def test_the_loop_of_the_installed_release_keeps_the_rules() -> None:
     play, came, tally = plays(), Counter[str](), Tally()
     for number in range(300):
-        seen = play(random_plan(number))
+        seen = play(random_loop(number))
         came["answered"] += sum(bool(each.ends) for each in seen.requests)
         came["paused"] += sum(wait.paused for wait in seen.waits)
         came["exited"] += seen.exited
@@ -55,7 +55,7 @@ def test_the_loop_of_the_installed_release_keeps_the_rules() -> None:
             each.request for each in seen.plan.actions if isinstance(each, Send) and each.thinks
         }
         came["after reasoning"] += sum(len(e.masks) for e in seen.requests if e.name in thinks)
-        assert not [*broken(seen, tally)], lines(random_plan(number))
+        assert not [*broken(seen, tally)], lines(random_loop(number))
     assert came["answered"] >= 1000
     assert came["paused"] >= 50
     assert came["exited"] >= 20
@@ -69,11 +69,11 @@ def test_the_loop_of_the_installed_release_keeps_the_rules() -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     play = plays()
-    play(random_plan(0))
+    play(random_loop(0))
     plant, rule = MISTAKES[mistake]
     plant(monkeypatch)
     for number in range(200):
-        if rule in {each.invariant for each in broken(play(random_plan(number)))}:
+        if rule in {each.invariant for each in broken(play(random_loop(number)))}:
             return
     pytest.fail(f"200 plans do not break {rule}")
 

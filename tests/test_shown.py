@@ -16,8 +16,8 @@ from kvproof.gate.difference.workload import Loops, Play, Plays, Starts
 from kvproof.gate.search import around_scheduler
 from kvproof.model.facts.loop import Did, Played
 from kvproof.model.facts.startup import LoneRequest, Startup
-from kvproof.model.plans.loop import LoopPlan
-from kvproof.model.plans.startup import random_plan
+from kvproof.model.plans.engine import given
+from kvproof.model.plans.random_starts import random_start
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
 
@@ -232,8 +232,8 @@ def test_another_answer_whether_there_is_work_is_an_effect(
     assert Pair(right[of_cluster], of_cluster()).parts_at is not None
 
 
-START = Startup(random_plan(0), None, num_blocks=7, marks=(1,), run=LoneRequest(5, True, 3, 5))
-LOOP = Played(LoopPlan(()), marks=(1, 2), did=Did(1, 2, 3), counts=(("steps", 4),))
+START = Startup(random_start(0), None, num_blocks=7, marks=(1,), run=LoneRequest(5, True, 3, 5))
+LOOP = Played(given(), marks=(1, 2), did=Did(1, 2, 3), counts=(("steps", 4),))
 
 
 def changes() -> Iterator[tuple[Any, Any]]:

@@ -3,7 +3,6 @@
 import importlib
 from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -20,11 +19,14 @@ from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.startup import Startup
-from kvproof.model.plans.startup import StartupPlan, lines, random_plan
+from kvproof.model.plans.engine import EnginePlan, lines
+from kvproof.model.plans.random_starts import random_start
 from tests import fake_sides, in_vllm
 from tests.fake_sides import FakeSide
 from tests.in_vllm import Change
 from tests.mistakes_of_starts import MISTAKES, UTILS
+
+MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
 
 IN_0_32 = {"pages_are_of_own_layers", "engine_survives", "plenty_of_memory_is_enough"}
 """What the installed release breaks, with pages of several sizes on several stages. Some models it
@@ -33,17 +35,17 @@ refuses; the gate reports those that head alone refuses."""
 
 def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
     for number in range(200):
-        plan = random_plan(number)
-        assert plan == random_plan(number)
-        assert msgspec.convert(msgspec.to_builtins(plan), StartupPlan) == plan
-        assert len(lines(plan)) == len(plan.layers) + 2
+        plan = random_start(number)
+        assert plan == random_start(number)
+        assert msgspec.convert(msgspec.to_builtins(plan), EnginePlan) == plan
+        assert len(lines(plan)) == len(plan.layers) + len(plan.actions) + 2
         assert all(plan.workers())
-    kinds = {layer.kind for number in range(60) for layer in random_plan(number).layers}
+    kinds = {layer.kind for number in range(60) for layer in random_start(number).layers}
     assert kinds == {"full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"}
 
 
 def test_a_start_without_a_layer_is_a_part_shorter() -> None:
-    run = Start("s", msgspec.json.decode(msgspec.json.encode(random_plan(3))))
+    run = Start("s", msgspec.json.decode(msgspec.json.encode(random_start(3))))
     assert run.without(0, 1).parts == run.parts[1:]
     assert msgspec.json.decode(msgspec.json.encode(run), type=Workload) == run
 
@@ -53,22 +55,26 @@ def test_every_rule_has_a_mistake() -> None:
     assert {rule for _, rule in MISTAKES.values()} == rules
 
 
-def starts() -> Callable[[StartupPlan], list[Any]]:
+def starts() -> Callable[[EnginePlan], list[Any]]:
     pytest.importorskip("vllm")
-    return partial(around_scheduler.taken, around_scheduler.START)
+    return around_scheduler.taken
 
 
 @pytest.mark.live
 def test_starts_of_the_installed_release_keep_the_rules() -> None:
     seen, came, tally = starts(), Counter[str](), Tally()
     for number in range(200):
-        for start in seen(random_plan(number)):
-            came["refused" if start.refused else "accepted"] += 1
-            came["served"] += bool(start.run and start.run.ended)
-            found = {each.invariant for each in broken(start, tally)}
-            assert found <= IN_0_32, lines(random_plan(number))
+        for one in seen(random_start(number)):
+            if isinstance(one, Startup):
+                came["refused" if one.refused else "accepted"] += 1
+                came["served"] += bool(one.run and one.run.ended)
+            else:
+                came["answered"] += sum(bool(each.ends) for each in one.requests)
+            found = {each.invariant for each in broken(one, tally)}
+            assert found <= IN_0_32, lines(random_start(number))
     assert came["served"] >= 280
     assert came["refused"] >= 30
+    assert came["answered"] >= 100
     assert [each.id for each in checks_of(Startup) if not tally.judged[each.id]] == []
 
 
@@ -76,15 +82,38 @@ def test_starts_of_the_installed_release_keep_the_rules() -> None:
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = starts()
-    seen(random_plan(0))
+    seen(random_start(0))
     plant, rule = MISTAKES[mistake]
     plant(monkeypatch)
     for number in range(120):
         if rule in {
-            each.invariant for start in seen(random_plan(number)) for each in broken(start)
+            each.invariant for start in seen(random_start(number)) for each in broken(start)
         }:
             return
     pytest.fail(f"120 starts do not break {rule}")
+
+
+def _leaks(right: Any, self: Any, request: str) -> Any:
+    """Return the blocks of a request that are to be freed, without one."""
+    return right(self, request)[1:]
+
+
+@pytest.mark.live
+def test_messages_come_to_an_engine_whose_sizes_were_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So a loop has layers that engines of given sizes do not have."""
+    starts()
+    in_vllm.around(f"{MANAGERS}:MambaManager.pop_blocks_for_free", _leaks)(monkeypatch)
+    result = around_scheduler.driven(Starts("starts", 0, 120))
+    [found, *_] = [e for e in result.breaks if e.signature.check == "all_blocks_return"]
+    assert (found.signature.event, "mamba" in found.signature.feature) == ("Loop", True)
+    assert isinstance(found.plan, Start)
+    layers = [*found.plan.plan["layers"]]
+    assert found.plan.parts == [*layers, *found.plan.plan["actions"]]
+    alone = found.plan.without(len(layers), found.length)
+    assert (alone.plan["layers"], alone.plan["actions"]) == (layers, [])
+    assert not around_scheduler.driven(alone).breaks
 
 
 class StartSide(FakeSide):
@@ -202,7 +231,7 @@ def test_a_plan_is_started_again_by_replay(
     plant(monkeypatch)
     wrong = next(
         plan
-        for plan in map(random_plan, range(120))
+        for plan in map(random_start, range(120))
         if rule in {each.invariant for start in seen(plan) for each in broken(start)}
     )
     path, words = around_scheduler.written(Start("", msgspec.to_builtins(wrong)), rule, tmp_path)
@@ -216,7 +245,8 @@ def test_a_plan_is_started_again_by_replay(
 
 def test_a_file_without_a_plan_is_refused(tmp_path: Path, run: Any) -> None:
     path = tmp_path / "plan.json"
-    for text in ("", "{}", '{"layers": []}', '{"layers": [{"kind": "odd"}]}'):
+    older = '{"block": 4, "actions": [{"kind": "resume", "after": 0}]}'
+    for text in ("", "{}", '{"layers": []}', '{"layers": [{"kind": "odd"}]}', older):
         path.write_text(text)
         code, _, error = run("replay", str(path))
         assert (code, " Use " in " ".join(error.split())) == (2, True)

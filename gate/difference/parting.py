@@ -62,11 +62,12 @@ def _of_plan(found: Break, base: Course, head: Course) -> str:
 def _of_engine(found: Break, head: Course) -> str:
     """The same for the start of an engine or for its loop: head has to start it with plenty of
     memory, and may refuse it where there is little."""
+    starts = found.cluster.name == Start.WHAT
     if head.dead:
-        when = "at the start" if isinstance(found.plan, Start) else "in the loop"
+        when = "at the start" if starts else "in the loop"
         return f"head dies {when} ({_first_line(head.dead)})"
     if found.signature.check not in head.judged:
-        if isinstance(found.plan, Start):
+        if starts:
             return "head does not start this engine with any memory"
         return "the check has nothing to judge on head"
     return ""

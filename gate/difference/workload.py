@@ -12,8 +12,7 @@ from kvproof.gate.difference.record import Taken
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.plans.connector import ConnectorPlan
-from kvproof.model.plans.loop import LoopPlan
-from kvproof.model.plans.startup import StartupPlan
+from kvproof.model.plans.engine import EnginePlan
 
 
 class _Workload(Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
@@ -57,20 +56,24 @@ class _OfConnector(_Workload, frozen=True):
 
 class _Planned(_Workload, frozen=True):
     """What has a plan, which is of the type `PLAN` where it is allowed; here it is plain data, with
-    a list of parts that can be left out."""
+    lists of parts that can be left out."""
 
     PLAN: ClassVar[type[Any]]
-    PARTS: ClassVar[str]
+    PARTS: ClassVar[tuple[str, ...]] = ("actions",)
 
     @property
     def parts(self) -> list[Any]:
         """The parts, in order."""
-        return list(self.plan[self.PARTS])  # type: ignore[attr-defined]
+        plan = self.plan  # type: ignore[attr-defined]
+        return [each for name in self.PARTS for each in plan.get(name, ())]
 
     def without(self, first: int, end: int) -> Self:
         """The same without the parts from `first` to `end`."""
-        kept = [*self.parts[:first], *self.parts[end:]]
-        plan = {**self.plan, self.PARTS: kept}  # type: ignore[attr-defined]
+        plan, before = dict(self.plan), 0  # type: ignore[attr-defined]
+        for name in self.PARTS:
+            parts = plan.get(name, ())
+            kept = [e for at, e in enumerate(parts, before) if not first <= at < end]
+            plan[name], before = kept, before + len(parts)
         return msgspec.structs.replace(self, plan=plan)
 
 
@@ -78,7 +81,6 @@ class Play(_OfConnector, _Planned, frozen=True, tag="play"):
     """Play one plan of the connector kit: an engine, and actions in order."""
 
     PLAN = ConnectorPlan
-    PARTS = "actions"
     plan: dict[str, Any]
 
 
@@ -104,7 +106,8 @@ class _OfEngines(_Workload, frozen=True):
 
 
 class Starts(_OfEngines, frozen=True, tag="starts"):
-    """Random starts of engines; with the plan `like`, with layers of its kinds alone."""
+    """Random starts of engines, some with messages to their loops; with the plan `like`, with
+    layers of its kinds alone."""
 
     like: dict[str, Any] | None = None
 
@@ -117,24 +120,22 @@ class _OfEngine(_Planned, frozen=True):
     """One plan for the engine around a scheduler. `WHAT` names the part of an engine that it is
     for; a break of it has this in place of the name of a cluster."""
 
+    PLAN = EnginePlan
     WHAT: ClassVar[str]
 
     plan: dict[str, Any]
 
 
 class Start(_OfEngine, frozen=True, tag="start"):
-    """Start one engine: its layers, and the memory of its workers."""
+    """Start one engine: its layers, the memory of its workers, and the messages that come then."""
 
-    PLAN = StartupPlan
-    PARTS = "layers"
+    PARTS = "layers", "actions"
     WHAT = "start-up"
 
 
 class Loop(_OfEngine, frozen=True, tag="loop"):
-    """Run the loop of one engine: the messages that come, in order."""
+    """Run the loop of one engine of given sizes: the messages that come, in order."""
 
-    PLAN = LoopPlan
-    PARTS = "actions"
     WHAT = "loop"
 
 

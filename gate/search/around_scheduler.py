@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,12 +25,9 @@ from kvproof.model.facts.startup import Startup
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
-from kvproof.model.plans.loop import LoopPlan
-from kvproof.model.plans.loop import lines as loop_lines
-from kvproof.model.plans.loop import random_plan as random_loop
-from kvproof.model.plans.startup import StartupPlan
-from kvproof.model.plans.startup import lines as start_lines
-from kvproof.model.plans.startup import random_plan as random_startup
+from kvproof.model.plans.engine import EnginePlan, lines
+from kvproof.model.plans.random_loops import random_loop
+from kvproof.model.plans.random_starts import random_start
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 
@@ -45,59 +42,39 @@ CHECKS: dict[str, Check] = {check.id: check for check in checks_of(Startup, Play
 """The checks of both by id."""
 
 
-class Kind(NamedTuple):
-    """The start-up, or the loop: its name, its event, what comes of its plans, and what is done
-    with them."""
+RANDOM: dict[type[Starts] | type[Loops], Callable[[int], EnginePlan]] = {
+    Starts: random_start,
+    Loops: random_loop,
+}
+"""The random plan of a number, for each kind of random plans."""
+
+
+class Part(NamedTuple):
+    """A part of an engine that comes of a plan: its name, and its event."""
 
     name: str
     event: str
-    judged: type[Startup] | type[Played]
-    plan: type[Any]
-    random_plan: Callable[[int], Any]
-    lines: Callable[[Any], list[str]]
-    taken: Callable[[Any], list[Any]]
 
 
-def _started(plan: StartupPlan) -> list[Any]:
-    from kvproof.live.core.starts import starts
-
-    return list(starts(plan))
-
-
-def _looped(plan: LoopPlan) -> list[Any]:
-    from kvproof.live.core.episode import played
-
-    return [played(plan)]
-
-
-START = Kind(Start.WHAT, "Start", Startup, StartupPlan, random_startup, start_lines, _started)
-LOOP = Kind(Loop.WHAT, "Loop", Played, LoopPlan, random_loop, loop_lines, _looped)
-
-
-def kind_of(workload: Start | Starts | Loop | Loops) -> Kind:
-    """What a workload drives."""
-    return START if isinstance(workload, Start | Starts) else LOOP
-
-
-def kind_of_file(plan: object) -> Kind:
-    """What the plan of a file drives: a plan of the loop has actions."""
-    return LOOP if isinstance(plan, dict) and Loop.PARTS in plan else START
+PARTS = {Startup: Part(Start.WHAT, "Start"), Played: Part(Loop.WHAT, "Loop")}
+"""The start-up, and the loop."""
 
 
 def warm() -> None:
     """Import all of vLLM that is needed, before the first fork. Where this fails, the first plan
     says why."""
     with contextlib.suppress(Exception, AdapterDrift):
-        import kvproof.live.core.episode
         import kvproof.live.core.starts  # noqa: F401
 
 
-def taken(kind: Kind, plan: Any) -> list[Any]:
+def taken(plan: EnginePlan) -> list[Startup | Played]:
     """What comes of a plan. Raises AdapterDrift where this vLLM cannot be driven like this."""
     try:
-        return kind.taken(plan)
+        from kvproof.live.core.starts import carried_out
+
+        return carried_out(plan)
     except ImportError as error:
-        why = f"The {kind.name} of this vLLM cannot be driven ({last_line(error)})"
+        why = f"The engine core of this vLLM cannot be driven ({last_line(error)})"
         raise AdapterDrift(why, "") from error
 
 
@@ -121,25 +98,27 @@ def driven(
     """What the plans of a workload break. With `place`, the result says how a plan was taken.
     `note` is called after each plan. With `excused`, the result has the breaks that have
     excuses."""
-    kind = kind_of(workload)
     if isinstance(workload, Start | Loop):
-        plans = [msgspec.convert(workload.plan, kind.plan)]
+        plans = [msgspec.convert(workload.plan, EnginePlan)]
+        fixed: type[Start] | type[Loop] = type(workload)
     else:
-        plans = [*islice(_random(kind, workload), workload.plans)]
+        plans = [*islice(_random(workload), workload.plans)]
+        fixed = _fixed(workload)
     kept: dict[Key, Break] = {}
     with_excuse: dict[Key, Break] = {}
-    seen: list[Any] = []
+    seen: list[Startup | Played] = []
     died: list[str] = []
     records: list[Record] = []
     for plan in plans:
-        seen = taken(kind, plan)
+        seen = taken(plan)
         found = [(one, finding) for one in seen for finding in _judged(one)]
         records.append(_record(seen, [finding for _, finding in found]))
         if note is not None:
-            note(_abstract(kind, plan, seen))
-        died += [each.died.words for each in seen[:1] if each.died]
+            note(_abstract(plan, seen))
+        of_any_memory = seen if plan.is_given else seen[:1]
+        died += [each.died.words for each in of_any_memory if each.died][:1]
         for one, finding in found:
-            each = _break(kind, plan, one, finding)
+            each = _break(fixed, plan, one, finding)
             breaks = with_excuse if finding.excuses else kept
             if each.key not in breaks or each.length < breaks[each.key].length:
                 breaks[each.key] = each
@@ -153,7 +132,7 @@ def driven(
         steps=len(plans),
         records=tuple(records),
         excused=tuple(with_excuse.values()) if excused else (),
-        course=NOT_TAKEN if place is None else _course(kind, seen),
+        course=NOT_TAKEN if place is None else _course(seen),
     )
 
 
@@ -183,28 +162,31 @@ def _record(seen: Iterable[Startup | Played], found: Iterable[Finding]) -> Recor
     return recorder.made(whole=whole)
 
 
-def _random(kind: Kind, workload: Starts | Loops) -> Iterator[Any]:
+def _random(workload: Starts | Loops) -> Iterator[EnginePlan]:
     """The random plans of a workload."""
-    plans = (kind.random_plan(workload.seed * APART + number) for number in count())
+    drawn = RANDOM[type(workload)]
+    plans = (drawn(workload.seed * APART + number) for number in count())
     if isinstance(workload, Loops) or workload.like is None:
         return plans
-    kinds = msgspec.convert(workload.like, StartupPlan).kinds
+    kinds = msgspec.convert(workload.like, EnginePlan).kinds
     return (plan for plan in islice(plans, TRIES) if plan.kinds == kinds)
+
+
+def _fixed(workload: Starts | Loops) -> type[Start] | type[Loop]:
+    """The kind of a workload with one of these plans."""
+    return Start if isinstance(workload, Starts) else Loop
 
 
 def single(workload: Starts | Loops, number: int, name: str) -> Start | Loop | None:
     """The plan of a workload with this number, as a workload of this name; None if there are fewer
     plans."""
-    kind = kind_of(workload)
-    plan = next(islice(_random(kind, workload), number, None), None)
-    made = Start if kind is START else Loop
-    return None if plan is None else made(name, msgspec.to_builtins(plan))
+    plan = next(islice(_random(workload), number, None), None)
+    return None if plan is None else _fixed(workload)(name, msgspec.to_builtins(plan))
 
 
 def in_words(found: Start | Loop) -> tuple[str, ...]:
     """The plan, a line for each part."""
-    kind = kind_of(found)
-    return tuple(kind.lines(msgspec.convert(found.plan, kind.plan)))
+    return tuple(lines(msgspec.convert(found.plan, EnginePlan)))
 
 
 def written(found: Start | Loop, rule: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
@@ -212,55 +194,60 @@ def written(found: Start | Loop, rule: str, folder: Path) -> tuple[Path, tuple[s
     UsageError."""
     made_folder(folder)
     text = json.dumps(found.plan, indent=2) + "\n"
-    name = kind_of(found).name
-    return write_fresh(folder, f"{name}-{rule}", ".json", text), in_words(found)
+    return write_fresh(folder, f"{found.WHAT}-{rule}", ".json", text), in_words(found)
 
 
-def _course(kind: Kind, seen: list[Any]) -> Course:
-    """How a plan was taken. An engine that was refused, and a loop that never waited, show nothing
-    of the checks."""
+def _course(seen: list[Startup | Played]) -> Course:
+    """How a plan was taken. Where the first start is refused, and where the loop never waits, its
+    checks have nothing to judge."""
     dead = next((each.died.words for each in seen if each.died), "")
-    shows = bool(seen) and not (seen[0].refused if kind is START else not seen[0].waits)
-    judged = tuple(check.id for check in checks_of(kind.judged)) if shows else ()
-    return Course(dead=dead, ended=not dead, judged=judged)
+    judged: dict[str, None] = {}
+    for at, each in enumerate(seen):
+        if each.waits if isinstance(each, Played) else not (at or each.refused):
+            judged |= dict.fromkeys(check.id for check in checks_of(type(each)))
+    return Course(dead=dead, ended=not dead, judged=tuple(judged))
 
 
-def _abstract(kind: Kind, plan: Any, seen: list[Any]) -> Iterator[str]:
-    """The abstract steps of a plan: its layers or actions in pairs, each with how it ended."""
-    parts = plan.layers if kind is START else plan.actions
-    names = (type(each).__name__ if kind is LOOP else each.kind for each in parts)
+def _abstract(plan: EnginePlan, seen: list[Startup | Played]) -> Iterator[str]:
+    """The abstract steps of a plan: its layers, unless its sizes are given, and its actions in
+    pairs, each with how it ended."""
+    layers = () if plan.is_given else (Start.WHAT, *(each.kind for each in plan.layers))
+    actions = (Loop.WHAT, *(type(each).__name__ for each in plan.actions))
     end = next((word for word in ("died", "refused") if any(getattr(e, word, 0) for e in seen)), "")
-    yield from (f"{one}, {other}: {end}" for one, other in pairwise((kind.name, *names)))
+    for names in (layers, actions):
+        yield from (f"{one}, {other}: {end}" for one, other in pairwise(names))
 
 
-def _feature(kind: Kind, seen: Any, finding: Finding) -> str:
+def _feature(seen: Startup | Played, finding: Finding) -> str:
     """What is different between breaks of one check: what its reasons say, and the kinds of layers,
     since one check is broken for several causes; between hangs: a vLLM that forgets the null block
     lacks one block, and may have other mistakes."""
     parts = [str(each.facts["feature"]) for each in finding.reasons if "feature" in each.facts]
-    if isinstance(seen.plan, StartupPlan):
+    if not seen.plan.is_given:
         parts += seen.plan.kinds
-    if CHECKS[finding.invariant].judged != (kind.judged,):
+    if CHECKS[finding.invariant].judged != (type(seen),):
         # What other engines break of such a check hides nothing here.
-        parts.append(f"a {kind.name}")
-    if finding.invariant == "admitted_length_is_served":
+        parts.append(f"a {PARTS[type(seen)].name}")
+    if isinstance(seen, Startup) and finding.invariant == "admitted_length_is_served":
         parts.append("lacks a block" if seen.lacks <= 1 else "lacks blocks")
     return ", ".join(parts)
 
 
-def _break(kind: Kind, plan: Any, seen: Any, finding: Finding) -> Break:
+def _break(
+    fixed: type[Start] | type[Loop], plan: EnginePlan, seen: Startup | Played, finding: Finding
+) -> Break:
     died = seen.died if finding.invariant == engine_survives.id else None
-    one = Start if kind is START else Loop
+    part = PARTS[type(seen)]
     return Break(
-        signature=Signature(finding.invariant, kind.event, _feature(kind, seen, finding)),
+        signature=Signature(finding.invariant, part.event, _feature(seen, finding)),
         by="",
         death=died.place if died else "",
         finding=finding,
-        cluster=msgspec.structs.replace(CLUSTERS["full"], name=kind.name, jobs=()),
+        cluster=msgspec.structs.replace(CLUSTERS["full"], name=part.name, jobs=()),
         events=(),
         index_of_first=0,
         after=(),
         statement=died.statement if died else "",
-        plan=one("", msgspec.to_builtins(plan)),
+        plan=fixed("", msgspec.to_builtins(plan)),
         severity=CHECKS[finding.invariant].severity,
     )

@@ -4,7 +4,7 @@ from typing import Any
 
 from kvproof.live import adapt
 from kvproof.model.facts.startup import Pages, StartedGroup, StartedWorker
-from kvproof.model.plans.startup import WINDOWS, Layer
+from kvproof.model.plans.engine import WINDOWS, Layer
 
 
 class Caches:

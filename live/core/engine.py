@@ -11,7 +11,6 @@ from kvproof.live import importing  # noqa: F401 (vLLM is imported quietly)
 
 # isort: split
 
-from vllm.config import KVTransferConfig
 from vllm.sampling_params import SamplingParams
 from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 from vllm.v1.engine import EngineCoreRequest, EngineCoreRequestType
@@ -25,7 +24,9 @@ from kvproof.live.core.grammars import structured
 from kvproof.live.core.layers import config_of
 from kvproof.live.marks import mark
 from kvproof.live.observer import shown
-from kvproof.model.plans.startup import StartupPlan
+from kvproof.model.plans.engine import EnginePlan
+
+PLENTY_BYTES = 1 << 30
 
 REFUSALS = (ValueError, NotImplementedError)
 """The exceptions with which vLLM says that it cannot serve a model, or not with this little
@@ -93,20 +94,14 @@ def _untuned() -> Iterator[None]:
 
 class Engine:
     """An engine core and its workers, after its start-up on workers with so much `memory` in bytes.
-    `override` is its `num_gpu_blocks_override`. With a `connector`, it has one with these settings
-    of `KVTransferConfig`. Raises the exceptions of its start-up, and AdapterDrift."""
+    `override` is its `num_gpu_blocks_override`. Raises the exceptions of its start-up, and
+    AdapterDrift."""
 
-    def __init__(
-        self,
-        plan: StartupPlan,
-        memory: Sequence[int],
-        override: int | None,
-        connector: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, plan: EnginePlan, memory: Sequence[int], override: int | None) -> None:
         contract_check.check().require(["start-up"])
-        self.plan, self.override, self.connector = plan, override, connector
+        self.plan, self.override = plan, override
         self.executor = Executor(plan, memory)
-        config = self.config_at_first()
+        config = config_of(plan, override)
         try:
             with _untuned():
                 self.core: Any = Core(config, True, "", lambda _: self.executor, True)
@@ -117,13 +112,6 @@ class Engine:
             raise
         self.pools = shown.pools(self.core.scheduler)
         self.prefixes: dict[bytes, object] = {}
-
-    def config_at_first(self) -> Any:
-        """Make the config that the engine had before its start-up."""
-        further = (
-            {"kv_transfer_config": KVTransferConfig(**self.connector)} if self.connector else {}
-        )
-        return config_of(self.plan, self.override, **further)
 
     @property
     def vllm_config(self) -> Any:

@@ -8,20 +8,21 @@ from typing import Any
 
 from kvproof.live import blame, contract_check
 from kvproof.live.core import front, ready
-from kvproof.live.core.engine import Core, Engine, LoopEnd, Messages
+from kvproof.live.core.engine import PLENTY_BYTES, Core, Engine, LoopEnd, Messages
 from kvproof.live.core.grammars import Grammars
+from kvproof.live.core.layers import config_of
 from kvproof.live.core.statistics import Statistics
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.observer import shown
 from kvproof.model import interruption
 from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played, SizeKnown
-from kvproof.model.plans.loop import (
+from kvproof.model.plans.engine import EnginePlan, given
+from kvproof.model.plans.messages import (
     LENGTH,
     Arrive,
     Cancel,
     Compile,
-    LoopPlan,
     Pause,
     Reset,
     Resume,
@@ -30,8 +31,6 @@ from kvproof.model.plans.loop import (
     Stop,
     Wake,
 )
-
-PLENTY_BYTES = 1 << 30
 
 BUSY_MAX = 200
 """The number of moments without an answer, after the end of the plan, after which the loop counts
@@ -51,16 +50,15 @@ class Client:
 class Episode:
     """An episode: one plan, played once."""
 
-    def __init__(self, plan: LoopPlan) -> None:
+    def __init__(self, plan: EnginePlan, engine: Engine) -> None:
         contract_check.check().require(["engine loop"])
-        self.plan = plan
+        self.plan, self.engine = plan, engine
         self.left = deque(plan.actions)
         self.countdown = self.left[0].after if self.left else 0
         self.call_begins: Callable[[], None] = lambda: None
-        self.engine = engine = engine_of(plan)
         self.known: tuple[SizeKnown, ...] = ()
-        if plan.fitted:
-            self.known = ready.known(engine.core, engine.config_at_first())
+        if plan.auto:
+            self.known = ready.known(engine.core, config_of(engine.plan, engine.override))
         self.statistics = Statistics()
         self.statistics.install(engine.core.scheduler)
         sent = [each for each in plan.actions if isinstance(each, Send)]
@@ -72,6 +70,7 @@ class Episode:
         self.worker.thinks = thinks
         self.worker.moment, self.worker.reported = self.moment, self.statistics.of_workers
         self.worker.began, self.worker.settled = self._began, self._settled
+        self.worker.begun = self.worker.tokens = 0
         engine.listen(Messages(self.moment, self.wait, self._took))
         self.clients: dict[str, Client] = {}
         self.calls: dict[int, tuple[str, int]] = {}
@@ -175,11 +174,13 @@ class Episode:
     def _send(self, one: Send) -> None:
         if one.refused and not front.drivable():
             return
+        if len(one.tokens) + one.answer > self.engine.max_model_len:  # the front refuses it
+            return
         params: dict[str, Any] = {}
         if one.role == "prefill":
             params = {"do_remote_decode": True, "do_remote_prefill": False}
         elif one.role == "decode":
-            params = offer(one, self.plan.block, 1 + bool(self.plan.window))
+            params = offer(one, self.plan)
         client = self.clients[one.request] = Client(one)
         if not one.refused:
             words = one.grammar.split()[0] if one.grammar else ""
@@ -354,38 +355,20 @@ class Episode:
         )
 
 
-def engine_of(plan: LoopPlan) -> Engine:
-    """The engine of a plan. Its sizes are given, unless they are fitted to the memory."""
-    start = plan.engine
-    memory = PLENTY_BYTES
-    if plan.fitted:  # some releases fit to the memory alone, others to the given blocks too
-        memory = plan.num_blocks * max(each.content_bytes * each.block for each in start.layers)
-    connector = {
-        "kv_connector": "NixlConnector",
-        "kv_role": "kv_both",
-        "engine_id": "E",
-        "kv_load_failure_policy": "recompute" if plan.recompute else "fail",
-    }
-    return Engine(
-        start,
-        [memory] * len(start.workers()),
-        plan.num_blocks,
-        connector if plan.connected else None,
-    )
-
-
-def offer(one: Send, block: int, groups: int) -> dict[str, Any]:
-    """The parameters that a prefill node P returned for a request."""
-    params = dict(_offer(block, groups))
+def offer(one: Send, plan: EnginePlan) -> dict[str, Any]:
+    """The parameters that a prefill node P returned for a request. P has the same layers."""
+    block = plan.layers[0].block
+    params = dict(_offer(block, max(layer.window for layer in plan.layers)))
     blocks = -(-len(one.tokens) // block)
     params["remote_block_ids"] = tuple(list(g)[:blocks] for g in params["remote_block_ids"])
     return {**params, "remote_engine_id": "P", "remote_request_id": f"P-{one.request}"}
 
 
 @functools.cache
-def _offer(block: int, groups: int) -> dict[str, Any]:
+def _offer(block: int, window: int) -> dict[str, Any]:
     """The parameters that this release returns for a prompt of the largest length."""
-    engine = engine_of(LoopPlan((), block, connected=True, window=5 * (groups > 1)))
+    plan = given((), block, window=window, connected=True)
+    engine = Engine(plan, [PLENTY_BYTES], plan.blocks)
     prompt = Send(0, "p", 0, LENGTH - 1, 1, "prefill").tokens
     asks = {"do_remote_decode": True, "do_remote_prefill": False}
     engine.add(engine.request("p", prompt, 1, asks))
@@ -405,16 +388,13 @@ PAUSES = ("pause_generation", "pause_scheduler")
 """The call that pauses, newest release first."""
 
 
-def played(plan: LoopPlan) -> Played:
-    """Play a plan, and return the result. A mistake of vLLM while the engine is made is its death.
-    Raises AdapterDrift, and the exception with which vLLM refuses the engine."""
+def played(plan: EnginePlan, engine: Engine) -> Played:
+    """Play the actions of a plan on its engine, and return the result. Raises AdapterDrift."""
     try:
         with watched():
-            episode = Episode(plan)
+            episode = Episode(plan, engine)
     except Exception as error:
         interruption.check()
         blame.spare(error)
-        if blame.is_refusal(error):
-            raise
         return Played(plan, died=death_of(error))
     return episode.played()

@@ -13,7 +13,7 @@ from kvproof.live.driver import nixl
 from kvproof.live.observer import shown
 from kvproof.live.step_output import drafted, sampled
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.plans.startup import StartupPlan
+from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import Flight
 
 
@@ -84,7 +84,7 @@ class Executor:
 
     supported_tasks = ("generate",)
 
-    def __init__(self, plan: StartupPlan, memory: Sequence[int]) -> None:
+    def __init__(self, plan: EnginePlan, memory: Sequence[int]) -> None:
         self.specs = [
             {name: spec_of(plan, layer) for name, layer in each.items()} for each in plan.workers()
         ]

@@ -8,9 +8,10 @@ from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietl
 # isort: split
 
 import torch
+from vllm.config import KVTransferConfig
 
 from kvproof.live import adapt
-from kvproof.model.plans.startup import Layer, StartupPlan
+from kvproof.model.plans.engine import EnginePlan, Layer
 
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
 """The type of a number of so many bytes."""
@@ -19,7 +20,7 @@ REQUESTS_MAX = 4
 """The largest number of requests that a step serves."""
 
 
-def spec_of(plan: StartupPlan, layer: Layer) -> Any:
+def spec_of(plan: EnginePlan, layer: Layer) -> Any:
     """The spec of a layer."""
     import vllm.v1.kv_cache_interface as kinds
 
@@ -55,7 +56,7 @@ def spec_of(plan: StartupPlan, layer: Layer) -> Any:
     return kinds.FullAttentionSpec(**common)
 
 
-def _states(plan: StartupPlan) -> str:
+def _states(plan: EnginePlan) -> str:
     """The states that a Mamba layer keeps, under vLLM's name for them."""
     if not plan.prefix_caching:
         return "none"
@@ -69,11 +70,18 @@ def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
     return adapt.accepted(kind, head_size_v=0) if size > one else {}
 
 
-def config_of(plan: StartupPlan, override: int | None, **further: Any) -> Any:
-    """The config of an engine before its start-up, with its drafter. `override` is its
-    `num_gpu_blocks_override`, and `further` has the configs of other optional parts."""
+def config_of(plan: EnginePlan, override: int | None) -> Any:
+    """The config of an engine before its start-up. `override` is its `num_gpu_blocks_override`."""
+    further: dict[str, Any] = {}
     if plan.drafts:
         further["speculative_config"] = build.drafter(plan.drafts)
+    if plan.connected:
+        further["kv_transfer_config"] = KVTransferConfig(
+            kv_connector="NixlConnector",
+            kv_role="kv_both",
+            engine_id="E",
+            kv_load_failure_policy="recompute" if plan.recompute else "fail",
+        )
     model = copy.copy(build.model_config())
     mamba = next((each for each in plan.layers if each.kind == "mamba"), None)
     made = build.config_of(

@@ -20,7 +20,7 @@ from kvproof.live.core.layers import config_of
 from kvproof.live.fake import Fake, FakeSpace, unstarted
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Exported
-from kvproof.model.plans.loop import LoopPlan
+from kvproof.model.plans.engine import given
 
 LOGGER = "vllm.v1.metrics.loggers:PrometheusStatLogger"
 
@@ -56,9 +56,9 @@ class Metrics:
 @functools.cache
 def _logger() -> Any:
     """Make the logger. Raises AdapterDrift where this vLLM has none."""
-    plain = LoopPlan(())
+    plain = given()
     try:
-        return adapt.first([LOGGER])(config_of(plain.engine, plain.num_blocks))
+        return adapt.first([LOGGER])(config_of(plain, plain.blocks))
     except Exception as error:
         raise AdapterDrift(
             f"The metrics of this vLLM need more ({last_line(error)})", LOGGER

@@ -1,5 +1,6 @@
-"""Start-ups of a plan. A plan is carried out in two starts: first one with plenty of memory, which
-shows the size of a block and the blocks of a request, and then the start that the plan describes.
+"""Carries out a plan. Where its blocks are counted, it is started twice: first with plenty of
+memory, which shows the size of a block and the blocks of a request, and then as the plan describes.
+Then its clients send their messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,15 +9,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproof.live import adapt, blame
-from kvproof.live.core.engine import REFUSALS, Engine
+from kvproof.live.core.engine import PLENTY_BYTES, REFUSALS, Engine
+from kvproof.live.core.episode import played
 from kvproof.live.death import death_of, place
 from kvproof.live.endless import watched
 from kvproof.live.marks import mark
 from kvproof.live.observer import shown
 from kvproof.model import interruption
+from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import LoneRequest, Startup, TakenBlock
-from kvproof.model.plans.startup import StartupPlan
+from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import NULL
+
+ALONE = "alone"
+"""The name of the request that runs alone."""
 
 STEPS_MAX = 400
 
@@ -32,17 +38,37 @@ CONFIG_CHECK = "validate_block_size"
 """The check of the config, which refuses by an assertion too."""
 
 
-def starts(plan: StartupPlan) -> list[Startup]:
-    """The starts of a plan, in order: two, or only the first if its request does not end. Raises
-    AdapterDrift."""
+def carried_out(plan: EnginePlan) -> list[Startup | Played]:
+    """The starts of a plan, in order: two, or only the first if its request does not end, or if the
+    number of blocks is given. Then, if the last start serves, its loop with the actions of the
+    plan. Raises AdapterDrift, and the exception with which vLLM refuses an engine of given
+    sizes."""
     if not plan.layers:
         return []
+    starts, engine = _given(plan) if plan.is_given else _planned(plan)
+    if engine is None or not (plan.actions or plan.is_given):
+        return [*starts]
+    return [*starts, played(plan, engine)]
+
+
+def _given(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
+    """The start of an engine of given sizes, and the engine."""
+    memory = PLENTY_BYTES
+    if plan.auto:  # some releases fit to the memory alone, others to the given blocks too
+        memory = plan.blocks * max(each.content_bytes * each.block for each in plan.layers)
+    start, engine = _start(plan, plan.blocks, [memory] * len(plan.workers()))
+    return [start], engine
+
+
+def _planned(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
+    """The starts of a plan whose blocks are counted, and the engine of the last one if it serves
+    its request and the plan describes it."""
     count = len(plan.workers())
     largest = max(e.content_bytes * (1 if e.kind == "mamba" else e.block) for e in plan.layers)
     plenty = [PLENTY_BLOCKS * largest * len(plan.layers)] * count
-    first = _start(replace(plan, auto=False), None, plenty)
+    first, _ = _start(replace(plan, auto=False), None, plenty)
     if first.run is None or not first.run.ended:
-        return [first]
+        return [first], None
     from_ = first.run.held_max + 1 if plan.counted_from == "need" else first.enough_blocks
     blocks = max(from_ + plan.blocks, 1)
     memory = [
@@ -50,23 +76,23 @@ def starts(plan: StartupPlan) -> list[Startup]:
         + min(plan.odd_bytes, each.block_bytes - 1)
         for at, each in enumerate(first.workers)
     ]
-    second = _start(plan, blocks, plenty if plan.override else memory)
+    second, engine = _start(plan, blocks, plenty if plan.override else memory)
     second = second._replace(groups=first.groups, in_flight_tokens=first.in_flight_tokens)
     if second.run is not None and not second.run.ended:
-        tokens = second.run.tokens
-        again = _start(
+        tokens, engine = second.run.tokens, None
+        again, _ = _start(
             replace(plan, auto=False, override=False, max_model_len=tokens), None, plenty
         )
         held = again.run.held_max if again.run else 0
         second = second._replace(lacks=max(held + 1 - second.num_blocks, 0))
-    return [first, second]
+    return [first, second], engine
 
 
 def alone(engine: Engine, call_begins: Callable[[], None]) -> LoneRequest:
     """Run one request of the largest length, alone, to its end."""
     tokens = engine.max_model_len
     answer = min(engine.plan.answer_tokens, tokens - 1)
-    request = engine.add(engine.request("r0", range(1, tokens - answer + 1), answer))
+    request = engine.add(engine.request(ALONE, range(1, tokens - answer + 1), answer))
     manager = engine.core.scheduler.kv_cache_manager
     free, held, idle = engine.free_blocks, 0, 0
     clean: set[int] = {NULL}
@@ -77,7 +103,7 @@ def alone(engine: Engine, call_begins: Callable[[], None]) -> LoneRequest:
         nonlocal held, idle, clean, new
         held = max(held, free - engine.free_blocks)
         erased = adapt.zeroed(output)
-        for group, table in enumerate(manager.get_block_ids("r0")):
+        for group, table in enumerate(manager.get_block_ids(ALONE)):
             if erased is not None:
                 new |= {TakenBlock(group, b, b in erased) for b in {*table} - clean}
             clean |= {*table}
@@ -111,17 +137,24 @@ def _made(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _start(plan: StartupPlan, blocks: int | None, memory: Sequence[int]) -> Startup:
-    """Start an engine, and run one request on it."""
+def _start(
+    plan: EnginePlan, blocks: int | None, memory: Sequence[int]
+) -> tuple[Startup, Engine | None]:
+    """Start an engine, and run one request on it unless its sizes are given. Without an engine, it
+    was refused or has died."""
     start = Startup(plan, blocks)
     try:
         with watched() as call_begins:
             engine = Engine(plan, memory, blocks if plan.override else None)
             start = start._replace(**_made(engine))
-            return start._replace(run=alone(engine, call_begins))
+            if not plan.is_given:
+                start = start._replace(run=alone(engine, call_begins))
+            return start, engine
     except Exception as error:
         interruption.check()
         blame.spare(error)
+        if plan.is_given and blame.is_refusal(error):
+            raise
         if isinstance(error, REFUSALS) or place(error).name == CONFIG_CHECK:
-            return start._replace(refused=str(error).split(". ")[0])
-        return start._replace(died=death_of(error))
+            return start._replace(refused=str(error).split(". ")[0]), None
+        return start._replace(died=death_of(error)), None

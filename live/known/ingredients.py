@@ -25,8 +25,7 @@ from kvproof.model.plans.connector import (
     RunSteps,
     SubmitRequest,
 )
-from kvproof.model.plans.loop import LoopPlan
-from kvproof.model.plans.startup import StartupPlan
+from kvproof.model.plans.engine import EnginePlan
 
 T = TypeVar("T")
 Change = Callable[[Any], Any]
@@ -185,7 +184,7 @@ def _layers(**fields: Any) -> Change:
     return lambda plan: replace(plan, layers=tuple(replace(e, **fields) for e in plan.layers))
 
 
-def _with_no_sinks(plan: StartupPlan) -> StartupPlan:
+def _with_no_sinks(plan: EnginePlan) -> EnginePlan:
     layers = (replace(e, kind="full") if e.kind == "sink" else e for e in plan.layers)
     return replace(plan, layers=tuple(layers))
 
@@ -230,13 +229,12 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "unequal_blocks": _plan(narrow=""),  # of a pair of engines
         "windows": _with_full_attention,
     },
-    StartupPlan: {
+    EnginePlan: {
         "blocks_outermost": _plan(layout="LBNHC"),  # `VLLM_KV_CACHE_LAYOUT`
         "no_hybrid_manager": _plan(hybrid=True),
         "pipeline_stages": _layers(stage=0),
         "precisions": _layers(bytes=4),
         "sink_layers": _with_no_sinks,
     },
-    LoopPlan: {},
 }
 """How a cluster, or a plan of each kind, is without an ingredient, by the name of that."""

@@ -3,7 +3,7 @@ here imports vLLM."""
 
 from typing import NamedTuple
 
-from kvproof.model.plans.loop import LoopPlan
+from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import Death
 
 
@@ -93,7 +93,7 @@ class Played(NamedTuple):
     for all that could be seen at each moment (`live.marks`), and `counts` what was counted, by
     name."""
 
-    plan: LoopPlan
+    plan: EnginePlan
     died: Death | None = None
     requests: tuple[ClientRequest, ...] = ()
     waits: tuple[LoopWait, ...] = ()

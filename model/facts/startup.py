@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kvproof.model.plans.startup import Layer, StartupPlan
+from kvproof.model.plans.engine import EnginePlan, Layer
 from kvproof.model.state import Death
 
 
@@ -86,7 +86,7 @@ class Startup(NamedTuple):
     fit. `lacks` is the number of blocks by which the pool is too small for the request `run`.
     `marks` has a number for the caches that the scheduler and the workers were given."""
 
-    plan: StartupPlan
+    plan: EnginePlan
     blocks: int | None
     groups: tuple[StartedGroup, ...] = ()
     in_flight_tokens: int = 0

@@ -1,138 +1,25 @@
-"""A plan for a start-up: the layers, the workers and their memory, as data. It is made from a seed,
-printed, made smaller, kept in a file and started again."""
+"""Random plans of start-ups."""
 
 from random import Random
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"]
-Count = Annotated[int, Meta(ge=1, le=1 << 20)]
-
-LAYERS_MAX = 24
-
-KEEP_ALL: tuple[Kind, ...] = ("full", "mla", "hidden", "sink")
-"""The kinds of layers that read all tokens."""
+from kvproof.model.plans.engine import KEEP_ALL, EnginePlan, Layer
+from kvproof.model.plans.messages import LENGTH
+from kvproof.model.plans.random_loops import STRUCTURED, random_messages, sleeping, structured
 
 SINKS = 0.03
 """The share of plans whose layers of full attention also read sinks, which no request has."""
 
-WINDOWS: tuple[Kind, ...] = ("window", "window mla")
-"""The kinds of layers that read the last tokens alone."""
+GOES_ON = 0.3
+"""The share of plans in which clients send messages."""
 
 
-class Layer(Struct, frozen=True, forbid_unknown_fields=True):
-    """A layer with a KV cache. Its blocks have `block` tokens. A token has `heads` vectors of
-    `width` numbers for K, and as many for V (none for MLA, also in a window, and none for the
-    hidden states that an engine keeps for its user); a number has `bytes`. A Mamba layer has a
-    state of `heads` times `width` numbers; with `padded`, its page is as large as the largest of
-    the attention layers, as vLLM's platforms set it. `window` are the tokens of a sliding window or
-    of a local chunk. `stage` is the pipeline stage that has the layer."""
-
-    kind: Kind
-    block: Count
-    heads: Count = 1
-    width: Count = 4
-    bytes: Literal[1, 2, 4] = 4
-    window: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
-    padded: bool = False
-    stage: Annotated[int, Meta(ge=0, le=3)] = 0
-
-    @property
-    def content_bytes(self) -> int:
-        """The bytes of one token; of a Mamba layer, the bytes of one state."""
-        vectors = 1 if self.kind in ("mla", "window mla", "mamba", "hidden") else 2
-        return self.heads * self.width * self.bytes * vectors
-
-    @property
-    def words(self) -> str:
-        """The layer in words."""
-        tokens = f", {self.window} tokens" if self.window else ""
-        padded = ", padded" if self.padded else ""
-        return (
-            f"{self.kind}{tokens} in blocks of {self.block}, {self.content_bytes} bytes a "
-            f"{'state' if self.kind == 'mamba' else 'token'}{padded}, stage {self.stage}"
-        )
-
-
-class StartupPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """The plan of a start-up. Each of the pipeline stages has `ranks` workers with equal layers.
-
-    `blocks` says how much memory there is, in blocks beyond what one request of `max_model_len`
-    tokens needs (the null block included): `need` is the number that a run with plenty of memory
-    took, and `ample` is a bound that no engine has to exceed. Each worker has the memory of these
-    blocks, and `odd_bytes` more, less than a block. The worker with the number `richer` (modulo the
-    number of workers) has the memory of `more` further blocks. With `override`, the number is
-    `num_gpu_blocks_override`, and memory is plenty. With `auto`, vLLM is asked to fit
-    `max_model_len` to the memory.
-
-    With several `shards`, the tokens of an attention block lie on that number of ranks in turn
-    (decode context parallelism). In each step `drafts` tokens are predicted. With `every_state`, a
-    Mamba layer keeps the state after each block, not only after the last block of a step."""
-
-    layers: Annotated[tuple[Layer, ...], Meta(max_length=LAYERS_MAX)]
-    max_model_len: Count
-    chunk_tokens: Count
-    answer_tokens: Count = 1
-    ranks: Annotated[int, Meta(ge=1, le=4)] = 1
-    overlaps: bool = False
-    prefix_caching: bool = False
-    hybrid: bool = True
-    layout: str = "LBNHC"
-    counted_from: Literal["need", "ample"] = "need"
-    blocks: Annotated[int, Meta(ge=-64, le=1 << 20)] = 0
-    odd_bytes: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
-    more: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
-    richer: Annotated[int, Meta(ge=0, le=15)] = 0
-    override: bool = False
-    auto: bool = False
-    shards: Annotated[int, Meta(ge=1, le=4)] = 1
-    drafts: Annotated[int, Meta(ge=0, le=4)] = 0
-    every_state: bool = False
-
-    @property
-    def stages(self) -> int:
-        """The number of pipeline stages."""
-        return 1 + max((layer.stage for layer in self.layers), default=0)
-
-    @property
-    def kinds(self) -> tuple[Kind, ...]:
-        """The kinds of the plan's layers, sorted."""
-        return tuple(sorted({layer.kind for layer in self.layers}))
-
-    def workers(self) -> list[dict[str, Layer]]:
-        """The layers of each worker, by name."""
-        return [
-            {f"layers.{i}": layer for i, layer in enumerate(self.layers) if layer.stage == stage}
-            for stage in range(self.stages)
-            for _ in range(self.ranks)
-        ]
-
-
-def lines(plan: StartupPlan) -> list[str]:
-    """The plan as text for a reader, one line for each layer."""
-    flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
-    flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
-    flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
-    flags += [_number(plan.drafts, "draft token")] * (plan.drafts > 0)
-    flags += ["every state is kept"] * plan.every_state
-    from_ = "one request needs" if plan.counted_from == "need" else "is ample"
-    what = "num_gpu_blocks_override is" if plan.override else "memory is for"
-    length = "at most " * plan.auto + f"{plan.max_model_len} tokens"
-    richer = f"; worker {plan.richer} has {plan.more} more" if plan.more else ""
-    return [
-        f"engine: a request has {length}, {plan.answer_tokens} of them answered; "
-        f"{plan.chunk_tokens} tokens a step; {_number(plan.stages, 'stage')} of "
-        f"{_number(plan.ranks, 'worker')}; " + ", ".join(flags),
-        *(f"layer {i}: {layer.words}" for i, layer in enumerate(plan.layers)),
-        f"{what} {plan.blocks:+} blocks from what {from_}, and {plan.odd_bytes} bytes{richer}",
-    ]
-
-
-def random_plan(seed: int) -> StartupPlan:
-    """The plan of this seed. Most plans have few features: a model of one or two kinds of layers,
-    with pages of one size."""
+def random_start(seed: int) -> EnginePlan:
+    """The plan of a start-up of this seed. Most plans have few features: a model of one or two
+    kinds of layers, with pages of one size. In some, clients send messages to the started
+    engine."""
     r = Random(seed)
     block = r.choice((2, 3, 4, 8))
     shape = {"heads": r.choice((1, 2, 3)), "width": r.choice((4, 6)), "bytes": r.choice((2, 4))}
@@ -183,7 +70,7 @@ def random_plan(seed: int) -> StartupPlan:
         stage = place % stages if place < stages or r.random() < 0.7 else r.randrange(stages)
         layers.append(replace(layer, stage=stage))
     ample = r.random() < 0.35
-    plan = StartupPlan(
+    plan = EnginePlan(
         layers=tuple(layers),
         max_model_len=max_model_len,
         chunk_tokens=r.choice((4, 8, 16, 16, 64)),
@@ -210,10 +97,22 @@ def random_plan(seed: int) -> StartupPlan:
     if Random(f"{seed} sinks").random() < SINKS:
         sinks = (replace(e, kind="sink") if e.kind == "full" else e for e in plan.layers)
         plan = replace(plan, layers=tuple(sinks))
-    return plan
+    return going_on(Random(f"{seed} goes on"), plan)
 
 
-def _rarer(r: Random, plan: StartupPlan) -> StartupPlan:
+def going_on(r: Random, plan: EnginePlan) -> EnginePlan:
+    """The plan, in some cases with messages to the engine that has started. Their requests are not
+    longer than its largest."""
+    length = min(LENGTH, plan.max_model_len)
+    if r.random() > GOES_ON or length < LENGTH // 2:
+        return plan
+    actions = random_messages(r, length)
+    if r.random() < STRUCTURED:
+        actions = structured(r, actions)
+    return replace(plan, actions=sleeping(r, actions))
+
+
+def _rarer(r: Random, plan: EnginePlan) -> EnginePlan:
     """The plan, or a similar one with a feature that few models have: latent attention in windows,
     blocks on several ranks, drafts, all states, or full attention beside layers without V."""
     what = r.choice((*("",) * 6, "latent", "latent", "ranks", "drafts", "states", "index"))
@@ -248,7 +147,7 @@ LATENT: tuple[tuple[tuple[int, Literal[1, 2, 4]], ...], ...] = (
 """The widths and the bytes of a number of the latent layers of a model."""
 
 
-def _latent(r: Random, plan: StartupPlan) -> tuple[Layer, ...]:
+def _latent(r: Random, plan: EnginePlan) -> tuple[Layer, ...]:
     """Layers of latent attention. Some have two widths or precisions. Some have windows, whose
     tokens are not larger; a few models have only windows."""
     block, stages = plan.layers[0].block, plan.stages
@@ -266,7 +165,3 @@ def _latent(r: Random, plan: StartupPlan) -> tuple[Layer, ...]:
         if narrow.content_bytes <= largest:
             kinds += [narrow] * (stages * r.choice((1, 2, 3)))
     return tuple(replace(layer, stage=at % stages) for at, layer in enumerate(kinds))
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

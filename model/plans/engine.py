@@ -1,0 +1,196 @@
+"""A plan for an engine core: its layers, its workers and their memory, and what its clients do, as
+data. It is made from a seed, printed, made smaller, kept in a file and carried out again."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action, words
+
+Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"]
+Count = Annotated[int, Meta(ge=1, le=1 << 20)]
+
+LAYERS_MAX = 24
+
+KEEP_ALL: tuple[Kind, ...] = ("full", "mla", "hidden", "sink")
+"""The kinds of layers that read all tokens."""
+
+WINDOWS: tuple[Kind, ...] = ("window", "window mla")
+"""The kinds of layers that read the last tokens alone."""
+
+
+class Layer(Struct, frozen=True, forbid_unknown_fields=True):
+    """A layer with a KV cache. Its blocks have `block` tokens. A token has `heads` vectors of
+    `width` numbers for K, and as many for V (none for MLA, also in a window, and none for the
+    hidden states that an engine keeps for its user); a number has `bytes`. A Mamba layer has a
+    state of `heads` times `width` numbers; with `padded`, its page is as large as the largest of
+    the attention layers, as vLLM's platforms set it. `window` are the tokens of a sliding window or
+    of a local chunk. `stage` is the pipeline stage that has the layer."""
+
+    kind: Kind
+    block: Count
+    heads: Count = 1
+    width: Count = 4
+    bytes: Literal[1, 2, 4] = 4
+    window: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    padded: bool = False
+    stage: Annotated[int, Meta(ge=0, le=3)] = 0
+
+    @property
+    def content_bytes(self) -> int:
+        """The bytes of one token; of a Mamba layer, the bytes of one state."""
+        vectors = 1 if self.kind in ("mla", "window mla", "mamba", "hidden") else 2
+        return self.heads * self.width * self.bytes * vectors
+
+    @property
+    def words(self) -> str:
+        """The layer in words."""
+        tokens = f", {self.window} tokens" if self.window else ""
+        padded = ", padded" if self.padded else ""
+        return (
+            f"{self.kind}{tokens} in blocks of {self.block}, {self.content_bytes} bytes a "
+            f"{'state' if self.kind == 'mamba' else 'token'}{padded}, stage {self.stage}"
+        )
+
+
+class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
+    """The plan of an engine core: what it is started with, and then the actions of its clients,
+    which its loop gets. Each of the pipeline stages has `ranks` workers with equal layers.
+
+    `blocks` says how much memory there is, in blocks beyond what one request of `max_model_len`
+    tokens needs (the null block included): `need` is the number that a run with plenty of memory
+    took, and `ample` is a bound that no engine has to exceed. If it is `given`, `blocks` is the
+    whole number; the engine is then started once, and no request runs alone. Each worker has the
+    memory of these blocks, and `odd_bytes` more, less than a block. The worker with the number
+    `richer` (modulo the number of workers) has the memory of `more` further blocks. With
+    `override`, the number is `num_gpu_blocks_override`, and memory is plenty. With `auto`, vLLM is
+    asked to fit `max_model_len` to the memory.
+
+    With several `shards`, the tokens of an attention block lie on that number of ranks in turn
+    (decode context parallelism). In each step `drafts` tokens are predicted. With `every_state`, a
+    Mamba layer keeps the state after each block, not only after the last block of a step.
+
+    A `connected` engine has a NIXL connector, and a failed load ends its request unless
+    `recompute`."""
+
+    layers: Annotated[tuple[Layer, ...], Meta(max_length=LAYERS_MAX)]
+    max_model_len: Count
+    chunk_tokens: Count
+    answer_tokens: Count = 1
+    ranks: Annotated[int, Meta(ge=1, le=4)] = 1
+    overlaps: bool = False
+    prefix_caching: bool = False
+    hybrid: bool = True
+    layout: str = "LBNHC"
+    counted_from: Literal["need", "ample", "given"] = "need"
+    blocks: Annotated[int, Meta(ge=-64, le=1 << 20)] = 0
+    odd_bytes: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    more: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
+    richer: Annotated[int, Meta(ge=0, le=15)] = 0
+    override: bool = False
+    auto: bool = False
+    shards: Annotated[int, Meta(ge=1, le=4)] = 1
+    drafts: Annotated[int, Meta(ge=0, le=4)] = 0
+    every_state: bool = False
+    connected: bool = False
+    recompute: bool = False
+    actions: Annotated[tuple[Action, ...], Meta(max_length=ACTIONS_MAX)] = ()
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the number of blocks is given, and no start is needed to count it."""
+        return self.counted_from == "given"
+
+    @property
+    def stages(self) -> int:
+        """The number of pipeline stages."""
+        return 1 + max((layer.stage for layer in self.layers), default=0)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of the plan's layers, sorted."""
+        return tuple(sorted({layer.kind for layer in self.layers}))
+
+    def workers(self) -> list[dict[str, Layer]]:
+        """The layers of each worker, by name."""
+        return [
+            {f"layers.{i}": layer for i, layer in enumerate(self.layers) if layer.stage == stage}
+            for stage in range(self.stages)
+            for _ in range(self.ranks)
+        ]
+
+
+def given(
+    actions: tuple[Action, ...] = (),
+    block: int = 4,
+    *,
+    more: int = 0,
+    window: int = 0,
+    stages: int = 1,
+    fitted: bool = False,
+    drafts: int = 0,
+    chunk_tokens: int = 8,
+    overlaps: bool = False,
+    prefix_caching: bool = True,
+    connected: bool = False,
+    recompute: bool = False,
+) -> EnginePlan:
+    """The plan of an engine of given sizes: layers of full attention, and of a `window` beside it,
+    with room for one request of `LENGTH` tokens and for `more` blocks. With `fitted`, its model
+    takes requests of twice as many tokens, and vLLM is asked to fit this length to the memory."""
+    kinds: dict[Kind, int] = {"full": 0, **({"window": window} if window else {})}
+    # The tokens of a request need not be aligned.
+    of_request = -(-(LENGTH + drafts) // block) + 1
+    return EnginePlan(
+        layers=tuple(
+            Layer(kind, block, window=tokens, stage=stage)
+            for stage in range(stages)
+            for kind, tokens in kinds.items()
+        ),
+        max_model_len=LENGTH * (1 + fitted),
+        chunk_tokens=chunk_tokens,
+        counted_from="given",
+        blocks=1 + len(kinds) * of_request + more,
+        override=True,
+        auto=fitted,
+        drafts=drafts,
+        actions=actions,
+        overlaps=overlaps,
+        prefix_caching=prefix_caching,
+        connected=connected,
+        recompute=recompute,
+    )
+
+
+def lines(plan: EnginePlan) -> list[str]:
+    """The plan as text for a reader, one line for each layer and each action."""
+    flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
+    flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
+    flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
+    flags += [_number(plan.drafts, "draft token")] * (plan.drafts > 0)
+    flags += ["every state is kept"] * plan.every_state
+    flags += ["a NIXL connector"] * plan.connected
+    length = "at most " * plan.auto + f"{plan.max_model_len} tokens"
+    alone = "" if plan.is_given else f", {plan.answer_tokens} of them answered"
+    return [
+        f"engine: a request has {length}{alone}; "
+        f"{plan.chunk_tokens} tokens a step; {_number(plan.stages, 'stage')} of "
+        f"{_number(plan.ranks, 'worker')}; " + ", ".join(flags),
+        *(f"layer {i}: {layer.words}" for i, layer in enumerate(plan.layers)),
+        _memory(plan),
+        *(f"after {each.after} moments: {words(each)}" for each in plan.actions),
+    ]
+
+
+def _memory(plan: EnginePlan) -> str:
+    """How much memory the workers have, in words."""
+    what = "num_gpu_blocks_override is" if plan.override else "memory is for"
+    if plan.is_given:
+        return f"{what} {plan.blocks}" + ", and the length is fitted to the memory" * plan.auto
+    from_ = "one request needs" if plan.counted_from == "need" else "is ample"
+    richer = f"; worker {plan.richer} has {plan.more} more" if plan.more else ""
+    return f"{what} {plan.blocks:+} blocks from what {from_}, and {plan.odd_bytes} bytes{richer}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
