@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from kvproof.gate.difference.plan import covering, ordered
+from kvproof.gate.difference.order import covering, ordered
 
 REACHED = {
     "idle": frozenset({"a.py:x"}),

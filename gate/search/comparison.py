@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -143,6 +143,19 @@ class Comparison:
         first, second = self._pool.submit(on_base, self.base), self._pool.submit(on_head, self.head)
         return first.result(), second.result()
 
+    def results(self, runs: Sequence[Workload], **how: Any) -> list[tuple[Result, Result]]:
+        """The results of base and of head for each of these runs, driven as `Side.drive` says.
+        Raises Ended."""
+        base, head = self.at_once(
+            lambda side: side.drive(runs, **how), lambda side: side.drive(runs, **how)
+        )
+        return list(zip(base, head, strict=True))
+
+    def glance(self, workloads: Sequence[Workload]) -> list[tuple[Result, Result]]:
+        """What these workloads reach on both sides, without any check. Raises Ended."""
+        self.looked_at += len(workloads)
+        return self.results(workloads, reach=True, judge=False)
+
     def look(
         self, places: tuple[Places, Places], *, beside: Callable[[], None]
     ) -> tuple[Seen, Seen]:
@@ -193,6 +206,11 @@ class Comparison:
     def pairs(self, name: str) -> list[Pair]:
         """The runs of a workload of the search that both sides have a record of."""
         return pairs(self.on_base[name], self.on_head[name])
+
+    def reached(self, name: str) -> frozenset[str]:
+        """What a workload of the search reached, on either side: what head has no more is reached
+        on base."""
+        return frozenset((*self.on_base[name].reached, *self.on_head[name].reached))
 
     def all_pairs(self) -> Iterator[tuple[str, int, Pair]]:
         """All of these, each with the name of its workload and its number there."""
@@ -278,11 +296,8 @@ class Comparison:
 
     def shown(self, run: Fixed) -> tuple[Result, Result]:
         """What base and head show of a run, with the breaks that have excuses. Raises Ended."""
-        [base], [head] = self.at_once(
-            lambda side: side.drive([run], excused=True),
-            lambda side: side.drive([run], reach=True, excused=True),
-        )
-        return base, head
+        [both] = self.results([run], reach=True, excused=True)
+        return both
 
     def run(self, name: str, number: int) -> Fixed | None:
         """One run of a workload, by itself; None where it is none of the runs that are kept."""
@@ -437,11 +452,8 @@ class Comparison:
         """What became of a break of base, by the first of these runs that says it."""
         classed: tuple[Class, Confirmed] | None = None
         for name, found in candidates:
-            run, place = as_run(name, found), found.place
-            [base], [head] = self.at_once(
-                lambda side, run=run, at=place: side.drive([run], place=at),  # type: ignore[misc]
-                lambda side, run=run, at=place: side.drive([run], reach=True, place=at),  # type: ignore[misc]
-            )
+            run = as_run(name, found)
+            [(base, head)] = self.results([run], reach=True, place=found.place)
             if not the_same(key, base):
                 continue
             one = Confirmed(name, found, frozenset(head.reached))

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET
 
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.plan import touched
+from kvproof.gate.difference.order import touched
 from kvproof.gate.difference.protocol import MissingFeature, Seen
 from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.result import severity
@@ -141,12 +141,7 @@ def _had_no_effect(comparison: Comparison | None, changes: Changes) -> bool:
         return False
     if _differing(comparison):
         return False
-    ran = {
-        key
-        for name in dict.fromkeys(name for name, _ in taken)
-        for side in (comparison.on_base, comparison.on_head)
-        for key in side[name].reached
-    }
+    ran = {key for name in {name for name, _ in taken} for key in comparison.reached(name)}
     return all(each.ran_whole(ran) for each in changes.accounting)
 
 
@@ -162,13 +157,13 @@ def _watched(
     comparison: Comparison | None, only: Collection[str] | None = None
 ) -> list[frozenset[str]]:
     """What each watched workload reached, on either side; with `only`, of these names."""
-    names = (comparison.names if comparison else ()) if only is None else sorted(only)
-    sides = (comparison.on_base, comparison.on_head) if comparison else ()
-    runs = ([side[name] for side in sides] for name in names)
+    if comparison is None:
+        return []
+    sides = comparison.on_base, comparison.on_head
     return [
-        frozenset(key for result in run for key in result.reached)
-        for run in runs
-        if any(result.watched or result.reached for result in run)
+        comparison.reached(name)
+        for name in (comparison.names if only is None else sorted(only))
+        if any(side[name].watched or side[name].reached for side in sides)
     ]
 
 

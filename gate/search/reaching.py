@@ -83,7 +83,7 @@ class Reaching:
             cluster = each.cluster.carrying()
             self._further.add(cluster, each)
             self._driven[cluster] = None
-            seen = {*base.near, *head.near, *base.reached, *head.reached}
+            seen = {*base.near, *head.near, *both.reached(name)}
             for key in self._clusters.keys() & seen:
                 self._clusters[key][cluster] = None
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.plan import touched
+from kvproof.gate.difference.order import touched
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes
 from kvproof.gate.search import named_features, workloads
@@ -48,13 +48,8 @@ class Scouts:
         these = [*islice(self._clusters, min(AT_ONCE, self.left))]
         self.left -= len(these)
         looks = [replace(each, name=f"a look at {each.name}", episodes=1) for each in these]
-        base, head = self._comparison.at_once(
-            lambda side: side.drive(looks, reach=True, judge=False),
-            lambda side: side.drive(looks, reach=True, judge=False),
-        )
-        self._comparison.looked_at += len(looks)
-        for each, of_base, of_head in zip(these, base, head, strict=True):
-            shown = [key for key in _shown(of_base, of_head, missing) if self._times[key] < DRIVEN]
+        for each, both in zip(these, self._comparison.glance(looks), strict=True):
+            shown = [key for key in _shown(*both, missing) if self._times[key] < DRIVEN]
             if shown:
                 self._times.update(shown)
                 self.found.append(each)

@@ -37,7 +37,7 @@ from itertools import count, islice
 from math import ceil
 from time import perf_counter
 
-from kvproof.gate.difference.plan import covering, ordered, touched
+from kvproof.gate.difference.order import covering, ordered, touched
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
@@ -214,10 +214,9 @@ class Search:
     def _called(self, name: str) -> frozenset[str]:
         """The functions that a workload called, on either side; none where a side cannot be
         driven."""
-        sides = [each.get(name) for each in (self.comparison.on_base, self.comparison.on_head)]
-        if any(each is None or each.reason for each in sides):
-            return frozenset()
-        return frozenset(f for each in sides if each for f in each.reached)
+        both = self.comparison
+        cannot = both.on_base[name].reason or both.on_head[name].reason
+        return frozenset() if cannot else both.reached(name)
 
     def _traces_reach(self) -> bool:
         """Whether some trace reaches what is changed, and whether none could be driven."""
@@ -230,15 +229,11 @@ class Search:
                 return False
             self.show("looking for what reaches the changed functions ...")
             part = self.traces[first : first + TRACES_AT_ONCE]
-            base, head = self.comparison.at_once(
-                lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
-                lambda side, part=part: side.drive(part, reach=True, judge=False),  # type: ignore[misc]
-            )
-            self.comparison.looked_at += len(part)
-            called = {name for result in (*base, *head) for name in result.reached}
+            both = self.comparison.glance(part)
+            called = {name for two in both for result in two for name in result.reached}
             if touched(called, self.changed):
                 return True
-            driven = driven or not all(result.reason for result in head)
+            driven = driven or not all(head.reason for _, head in both)
         return not driven
 
     def _scouts_reach(self) -> bool:
@@ -478,28 +473,19 @@ class Search:
         return frozenset(
             function
             for trace in self.traces
-            if trace.cluster.name == cluster
-            for results in (self.comparison.on_base, self.comparison.on_head)
-            if trace.name in results
-            for function in results[trace.name].reached
+            if trace.cluster.name == cluster and trace.name in self.comparison.workloads
+            for function in self.comparison.reached(trace.name)
         )
 
 
 def reached(comparison: Comparison, subject: str | None = None) -> set[str]:
-    """All that some workload reached, on either side: what head has no more is reached on base.
-    With the name of a connector, what its plans reached."""
-    driven = comparison.workloads.items()
-    names = {
-        name
-        for name, each in driven
-        if subject is None or (isinstance(each, Plays) and each.connector == subject)
-    }
+    """All that some workload reached, on either side. With the name of a connector, what its plans
+    reached."""
     return {
         function
-        for side in (comparison.on_base, comparison.on_head)
-        for name, result in side.items()
-        if name in names
-        for function in result.reached
+        for name, each in comparison.workloads.items()
+        if subject is None or (isinstance(each, Plays) and each.connector == subject)
+        for function in comparison.reached(name)
     }
 
 

@@ -34,11 +34,7 @@ def shorter(
     def shows(runs: Sequence[Fixed]) -> int | None:
         nonlocal tried, best
         tried += len(runs)
-        base, head = comparison.at_once(
-            lambda side: side.drive(runs, excused=excused),
-            lambda side: side.drive(runs, excused=excused),
-        )
-        for index, (there, here) in enumerate(zip(base, head, strict=True)):
+        for index, (there, here) in enumerate(comparison.results(runs, excused=excused)):
             shown = on_head_alone(key, there, here)
             if shown is not None:
                 best = found._replace(found=shown)
@@ -50,10 +46,7 @@ def shorter(
 
     with interruption.stoppable():
         run = shrunk(as_run(found.workload, found.found), shows, go_on)
-        [base], [head] = comparison.at_once(
-            lambda side: side.drive([run], excused=excused),
-            lambda side: side.drive([run], reach=True, excused=excused),
-        )
+        [(base, head)] = comparison.results([run], reach=True, excused=excused)
         again = same(key, head)
         if again is None:
             best = found  # it did not behave the same twice: what was confirmed stays

@@ -9,7 +9,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from kvproof.gate.difference.plan import touched
+from kvproof.gate.difference.order import touched
 from kvproof.gate.source import bodies, statements
 from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
