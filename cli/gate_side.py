@@ -37,6 +37,7 @@ from kvproof.gate.difference.protocol import (
 )
 from kvproof.gate.difference.result import Result
 from kvproof.gate.search import requests
+from kvproof.gate.search.side import HASH_SEED
 from kvproof.gate.source.probes import Probes
 from kvproof.live import children
 from kvproof.live.reproducer.choosing import Observed
@@ -51,6 +52,7 @@ PIECE = 1 << 16
 def main() -> int:
     """Answer the requests of standard input, a line each, until it ends."""
     children.end_with_parent()
+    os.environ.pop(HASH_SEED, None)  # the interpreter has it, and vLLM is to make its own
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # vLLM may print
     first = sys.stdin.buffer.readline()

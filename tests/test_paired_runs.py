@@ -1,5 +1,6 @@
 """What base and head show of the same runs: excuses that only head needs, and what costs more."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace as with_fields
@@ -12,7 +13,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Pair, Record
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
-from kvproof.gate.search import around_scheduler, workloads
+from kvproof.gate.search import around_scheduler, side, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.costs import LIKELY, costs
 from kvproof.gate.search.fresh import FreshRuns, by_chance
@@ -352,3 +353,13 @@ def test_a_side_for_which_nothing_was_drawn_could_not_be_driven() -> None:
         both.drive([Episodes("drawn", FULL, 0, 1)])
     assert both.on_head["drawn"].reason
     assert not pairs(both.on_base["drawn"], both.on_head["drawn"])
+
+
+def test_both_sides_read_a_set_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side, "PROGRAM", "tests.order_of_names")
+    orders = []
+    for seed in "12":
+        with side.started(seed, os.environ | {side.HASH_SEED: seed}) as one:
+            assert one._process.stdout is not None
+            orders.append(one._process.stdout.readline())
+    assert orders[0] == orders[1] != b""

@@ -124,6 +124,10 @@ class Side:
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 """Each request is carried out in a fork, where the threads of OpenMP are no more."""
 
+HASH_SEED = "PYTHONHASHSEED"
+"""In which order vLLM reads the names in a set depends on this seed, and so does which of several
+requests ends first. Both sides have one seed, so that they differ by their code alone."""
+
 
 @contextmanager
 def started(name: str, environment: Mapping[str, str]) -> Iterator[Side]:
@@ -131,7 +135,12 @@ def started(name: str, environment: Mapping[str, str]) -> Iterator[Side]:
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", PROGRAM],
-            env={**environment, **ONE_THREAD, children.PARENT: str(os.getpid())},
+            env={
+                **environment,
+                **ONE_THREAD,
+                HASH_SEED: "0",
+                children.PARENT: str(os.getpid()),
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
