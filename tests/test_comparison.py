@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as replaced_fields
 
-from kvproof.gate.difference.compare import cut_short
+from kvproof.gate.difference.compare import ended_before
 from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.record import Need, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import AT_ONCE
 from kvproof.gate.difference.workload import Episodes, Follow, Play, Workload, follow
@@ -306,9 +308,54 @@ def test_base_says_something_of_a_head_that_dies_if_it_goes_further(
     """Base breaks something else in the run of a plan, and is driven no further."""
     died = replace(CRASH, death=death, plan=Play("", "offloading", {"actions": []}))
     base = Result("plan", breaks=(LEAK,), steps=5)
-    ended = cut_short(died, base, Result("plan", breaks=(died,), steps=steps))
+    ended = ended_before(died, base, Result("plan", breaks=(died,), steps=steps))
     assert ended == (None if counts else LEAK)
-    assert cut_short(died, Result("plan", whole=True), Result("plan")) is None
+    assert ended_before(died, Result("plan", whole=True), Result("plan")) is None
+
+
+DEAD = replace(broken("engine_survives", length=2), death="ValueError in f")
+
+
+def dying(workload: Workload, events: int) -> Result:
+    """A result of a run that ends with the death of an engine after so many events."""
+    found = attrs_replaced(DEAD, events=CRASH.events[:events])
+    return replaced_fields(result(workload.name, found), whole=False, records=(marked(events),))
+
+
+def marked(events: int) -> Record:
+    return Record(tuple(range(events)))
+
+
+@pytest.mark.parametrize(("events", "counts"), [(2, False), (4, False), (5, True)])
+def test_a_run_in_which_base_dies_says_something_of_what_came_before(
+    compare: Any, events: int, counts: bool
+) -> None:
+    """In a cluster as in a plan."""
+    later = compare(lambda each: dying(each, events), shows(LEAK, reached=(SOME,)))
+    later.drive([RUN])
+    later.confirm([RUN.name])
+    assert [each.found for each in later.introduced] == [LEAK] * counts
+    assert [each.key.death for _, each in later.instead] == [DEAD.death] * (not counts)
+
+
+def test_what_base_does_not_come_to_in_one_run_is_confirmed_in_another(compare: Any) -> None:
+    other = follow(FULL, "another run", CRASH.events)
+    of_leak = Need.of(LEAK.finding)
+
+    def base(workload: Workload) -> Result:
+        if workload.name.startswith(RUN.name):
+            return dying(workload, 2)
+        return replaced_fields(result(workload.name), records=(Record((1,), whole=True),))
+
+    def head(workload: Workload) -> Result:
+        shown = result(workload.name, LEAK, reached=(SOME,))
+        return replaced_fields(shown, records=(Record((1,), broken=(of_leak,), whole=True),))
+
+    found = compare(base, head)
+    found.drive([other, RUN])
+    found.confirm([RUN.name])
+    assert [each.workload for each in found.introduced] == [other.name]
+    assert not found.instead
 
 
 def test_what_base_breaks_around_it_hides_nothing_with_other_features(compare: Any) -> None:

@@ -111,18 +111,24 @@ def graver(found: Break, base: Result, head: Result) -> Break | None:
     )
 
 
-def cut_short(found: Break, base: Result, head: Result) -> Break | None:
-    """What ended base's run of the plan of a break of head, before its last action at the latest;
-    None where base took the plan to the end, or went on for more steps than a head that dies. Both
-    take one plan, and it ends with the break."""
-    if found.plan is None or base.whole or (found.death and base.steps > head.steps):
+def ended_before(found: Break, base: Result, head: Result) -> Break | None:
+    """What ended base's run of a break of head before it was past the place of that; None where
+    base took the run past it, or went on for more steps than a head that dies. Of several runs in
+    one process, those of plans say it together, and those of a cluster never do."""
+    if base.whole or (found.death and base.steps > head.steps):
         return None
-    return min(base.breaks, key=_order, default=None)
+    alone = len(base.records) == 1
+    if found.plan is None and not alone:
+        return None
+    if alone and len(base.records[0].marks) > found.place + 1:
+        return None
+    ends = (each for each in base.breaks if each.death or found.plan is not None)
+    return min(ends, key=_order, default=None)
 
 
 def hides(found: Break, base: Result, head: Result) -> Break | None:
     """What base breaks in the run of a break of head, so that the run says nothing of base."""
-    return cut_short(found, base, head) or graver(found, base, head)
+    return ended_before(found, base, head) or graver(found, base, head)
 
 
 def dies_alike(key: Key, result: Result) -> bool:

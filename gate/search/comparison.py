@@ -5,8 +5,8 @@ again in a fresh process, and so does the other side, which also runs more rando
 same cluster, and plans near that of a finding. Where the other side breaks the same check in one of
 them, the defect is not new. Neither is it where base breaks something graver in the same run, and
 head does not: a hit that is lost where base served wrong tokens is no reason against a pull
-request. Nor where something else ends base's run of a plan, which then says nothing of what would
-come. There a shorter run is looked for that says something of base (`freed`).
+request. Nor where something else ends base's run before the place: then it says nothing of what
+would come. There another run of the search is taken, which base took to its end without the break.
 """
 
 from collections import Counter
@@ -27,6 +27,7 @@ from kvproof.gate.difference.compare import (
     hides,
     of_each,
     of_one_shape,
+    on_head_alone,
     only_on,
     same,
     the_same,
@@ -51,7 +52,6 @@ from kvproof.gate.difference.workload import (
 )
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.drawn_plans import accepted_by_both, one_sided, past_deaths, with_plans
-from kvproof.gate.search.freed import FREED_MAX, freed
 from kvproof.gate.search.needs import Needs, is_choice
 from kvproof.gate.search.pairing import Halves, driven
 from kvproof.gate.search.side import Side
@@ -133,7 +133,6 @@ class Comparison:
         self._as_drawn: dict[str, Workload] = {}
         self._around: dict[bytes, Result] = {}
         self._accepts: dict[str, tuple[Accepts, Accepts]] = {}
-        self._hidden: set[Key] = set()
         self._in_other_shapes: list[Confirmed] = []
         self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
@@ -314,8 +313,9 @@ class Comparison:
             return follow(taken[number].cluster, called, taken[number].events)
         return None
 
-    def _confirm(self, candidate: Candidate) -> None:
-        """Confirm what head breaks, in a shorter run if base breaks something else in this one."""
+    def _confirm(self, candidate: Candidate, elsewhere: bool = True) -> None:
+        """Confirm what head breaks; if base breaks something else in this run, `elsewhere`: in
+        another run of the search."""
         key = candidate.found.key
         self._tries[key, features_of(candidate.found)] += 1
         result, on_base = self._tried(candidate)
@@ -332,10 +332,11 @@ class Comparison:
         elif any(other.reason for other in on_base):
             self.unconfirmed.append(candidate)
         elif worse := hides(again, on_base[0], result):
-            if (free := self._freed(candidate)) is None:
+            other = self._in_another_run(again) if elsewhere else None
+            if other is None:
                 self.instead.append((candidate, worse))
             else:
-                self._confirm(free)
+                self._confirm(other, elsewhere=False)
         else:
             reached = frozenset(result.reached)
             self._tell(Confirmed(candidate.workload, again, reached), on_base[1])
@@ -373,20 +374,17 @@ class Comparison:
             self.introduced.append(one)
             self.notify(one)
 
-    def _freed(self, candidate: Candidate) -> Candidate | None:
-        """The same break in a run that says something of base, once for each break. None for what
-        base breaks in any other run: it may come there by another way."""
-        key = candidate.found.key
-        if key in self._hidden or len(self._hidden) == FREED_MAX:
-            return None
-        if any(the_same(key, each) or dies_there(key, each) for each in self.on_base.values()):
-            return None
-        self._hidden.add(key)
-        return freed(
-            candidate,
-            as_run(candidate.workload, candidate.found),
-            lambda runs: self.at_once(lambda base: base.drive(runs), lambda head: head.drive(runs)),
-        )
+    def _in_another_run(self, found: Break) -> Candidate | None:
+        """The same break in a run of the search that says something of base; None if none does."""
+        for name, number in self.needs.runs_of(Need.of(found.finding))[:TRIES]:
+            run = self.run(name, number)
+            if run is None:
+                continue
+            base, head = self.shown(run)
+            shown = on_head_alone(found.key, base, head)
+            if shown is not None and not hides(shown, base, head):
+                return Candidate(name, shown)
+        return None
 
     def _settled(self, found: Break) -> bool:
         """Whether a break needs no further run. What base breaks too in a cluster, for a reason of

@@ -105,6 +105,11 @@ class Needs:
                 self.more[need] += 1
                 self._where.setdefault(need, []).append((name, number))
 
+    def runs_of(self, need: Need) -> list[tuple[str, int]]:
+        """The runs in which head alone has a need, and base comes to the end: the name of each
+        workload and the number there."""
+        return [*self._where.get(need, ())]
+
     def confirm(self) -> Iterator[tuple[str, Break, Result]]:
         """What head needs without a reason, and base never did in this search: the workload, the
         break, and the result of head that shows it again. Raises Ended."""
