@@ -93,17 +93,18 @@ def test_what_base_breaks_around_it_is_not_introduced(compare: Any, where: str) 
 
 
 @pytest.mark.parametrize(
-    ("around", "elsewhere", "again", "told"),
+    ("around", "elsewhere", "again", "runs", "told"),
     [
-        ("another", "nothing", "nothing", True),
-        ("this", "nothing", "nothing", False),
-        ("another", "this", "nothing", False),
-        ("another", "nothing", "another", False),
-        ("another", "nothing", "this", False),
+        ("another", "nothing", "nothing", 7, True),
+        ("another", "nothing", "nothing", 6, False),
+        ("this", "nothing", "nothing", 7, False),
+        ("another", "this", "nothing", 7, False),
+        ("another", "nothing", "another", 7, False),
+        ("another", "nothing", "this", 7, False),
     ],
 )
 def test_a_shape_that_base_shows_nowhere_tells_head_s_break_from_another_of_the_same_check(
-    compare: Any, around: str, elsewhere: str, again: str, told: bool
+    compare: Any, around: str, elsewhere: str, again: str, runs: int, told: bool
 ) -> None:
     """What base shows around the run of head, in a run that comes later, and in head's run. There
     one defect may come in another shape."""
@@ -113,16 +114,24 @@ def test_a_shape_that_base_shows_nowhere_tells_head_s_break_from_another_of_the_
     def base(workload: Workload) -> Result:
         if workload.name == "around":
             return result(workload.name, *shapes[around])
-        return result(workload.name, *shapes[elsewhere if workload.name == later.name else again])
+        shown = shapes[elsewhere if workload.name == later.name else again]
+        return replaced_fields(result(workload.name, *shown), records=(Record(),) * runs)
 
-    found = compare(base, lambda each: result(each.name, *[CRASH] * (each.name != later.name)))
+    def head(workload: Workload) -> Result:
+        if workload.name == later.name:
+            return result(workload.name)
+        broke = Record(broken=(Need.of(CRASH.finding),))
+        return replaced_fields(result(workload.name, CRASH), records=(broke,) * runs)
+
+    found = compare(base, head)
     found.drive([RUN])
     found.confirm([RUN.name])
     assert not found.introduced  # the search goes on
     found.drive([later])
     found.weigh_needs(lambda: False)
     assert [each.found for each in found.introduced] == [CRASH] * told
-    assert (CRASH.key in found.on_both) is (not told and again != "this")
+    assert (CRASH.key in found.on_both) is (not told and again != "this" and runs > 6)
+    assert found.needs.not_more == [Need.of(CRASH.finding)] * (runs == 6)
 
 
 def test_where_base_cannot_be_asked_again_nothing_is_introduced(compare: Any) -> None:

@@ -52,7 +52,8 @@ from kvproof.gate.difference.workload import (
 )
 from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.drawn_plans import accepted_by_both, one_sided, past_deaths, with_plans
-from kvproof.gate.search.needs import Needs, is_choice
+from kvproof.gate.search.fresh import by_chance
+from kvproof.gate.search.needs import CERTAIN, Needs, is_choice
 from kvproof.gate.search.pairing import Halves, driven
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
@@ -281,8 +282,7 @@ class Comparison:
             if any(of_one_shape(one.found.key, each) for each in self.on_base.values()):
                 self.on_both.add(one.found.key)
             elif not self._is_introduced(one.found.key):
-                self.introduced.append(one)
-                self.notify(one)
+                self._weigh_shape(one)
         for name, found, head in self.needs.weigh(go_on):
             if self._is_introduced(found.key):
                 continue
@@ -292,6 +292,18 @@ class Comparison:
             else:
                 self.introduced.append(one)
                 self.notify(one)
+
+    def _weigh_shape(self, one: Confirmed) -> None:
+        """Tell a break that has a shape of its own, if head has it in so many runs of the search
+        that chance is excluded: what base breaks in another shape may be the same defect, which
+        head, by chance, was first to show in this one."""
+        need = Need.of(one.found.finding)
+        alone = sum(need in pair.head.broken for _, _, pair in self.all_pairs())
+        if by_chance(alone, 0) <= CERTAIN:
+            self.introduced.append(one)
+            self.notify(one)
+        elif need not in self.needs.not_more:
+            self.needs.not_more.append(need)
 
     def shown(self, run: Fixed) -> tuple[Result, Result]:
         """What base and head show of a run, with the breaks that have excuses. Raises Ended."""

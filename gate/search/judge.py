@@ -306,7 +306,7 @@ class _Judge:
         excused = [
             *(f"seen on head and not again: {in_words(each)}" for each in needs.not_again),
             *(f"seen more often on head, and not weighed: {in_words(e)}" for e in needs.unweighed),
-            *(f"seen more often on head, not in fresh runs: {in_words(e)}" for e in needs.not_more),
+            *(f"seen more often on head, by chance perhaps: {in_words(e)}" for e in needs.not_more),
         ]
         unwatched = [
             f"what runs reach of {file} is not known on {side}"
