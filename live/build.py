@@ -645,15 +645,19 @@ def request(
     arrival: int = 0,
     resumable: bool = False,
     more: Mapping[str, Any] | None = None,
+    reports_hits: bool = False,
 ) -> Request:
     """A real Request as it arrives, with token ids or embeddings. `arrival` is the number of
     earlier arrivals on its engine, parts of sessions included. A session is `resumable` until its
-    last part is answered. `more` has further arguments of `Request`.
+    last part is answered. `more` has further arguments of `Request`. `reports_hits` is as in `Job`.
     """
+    extra: dict[str, Any] = {"kv_transfer_params": params} if params else {}
+    if reports_hits:
+        extra["kv_cache_report_mode"] = "full"
     sampling = SamplingParams(
         max_tokens=known.max_tokens,
         ignore_eos=True,
-        extra_args={"kv_transfer_params": params} if params else None,
+        extra_args=extra or None,
     )
     ids = token_ids(known.prompt)
     further: dict[str, Any] = dict(more or {})

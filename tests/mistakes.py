@@ -525,6 +525,10 @@ LIVE = {
         around(f"{SCHEDULER}.update_from_output", publishes_in_another_order),
         *("events_replay_to_the_cache", "events"),
     ),
+    "events_of_hits_carry_another_block": Mistake(
+        line(f"{POOL}.emit_cached_block_events", "start_token_idx = 0", "start_token_idx = 1"),
+        *("events_carry_their_tokens", "events"),
+    ),
     # Of block hashes that cover the next token, which 0.33.0 is the first release to have.
     "next_token_not_hashed": Mistake(
         around(f"{CORE}.kv_cache_utils:hash_block_tokens", hashes_no_token_ahead),

@@ -34,6 +34,7 @@ DRAWN = (
     "worker_is_told_one_too_many",
     "new_blocks_are_noted_for_ever",
     "answers_are_not_cached",
+    "events_of_hits_carry_another_block",
 )
 """Mistakes that the jobs of their preset do not show, so that others are drawn."""
 

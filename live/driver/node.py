@@ -72,7 +72,9 @@ class Node:
         """Add a request, whole or as the first part of a session. P computes only that part."""
         first = bool(job.parts) and self.cfg.role != "prefill"
         keys = build.extra_keys(job.extra_key)
-        request = build.request(self.cfg, known, params, job.priority, self.arrived, first, keys)
+        request = build.request(
+            self.cfg, known, params, job.priority, self.arrived, first, keys, job.reports_hits
+        )
         self.arrived += 1
         self.known[known.id] = known
         self.scheduler.add_request(request)

@@ -209,22 +209,24 @@ def add(
     embeds: bool = False,
     params: dict[str, Any] | None = None,
     adapter: tuple[int, str] | None = None,
+    extra: dict[str, Any] | None = None,
     **options: Any,
 ) -> None:
     """A request arrives. Each character of its prompt is one token. All LoRA adapters have one
-    name, whatever they were loaded from."""
+    name, whatever they were loaded from. `extra` are arguments of vLLM beside its sampling."""
     ids = [ord(token) for token in prompt]
     if embeds:
         options["prompt_embeds"] = torch.tensor([[float(i)] * 4 for i in ids])
     if adapter:
         options["lora_request"] = LoRARequest("one-name", *adapter)
+    extra = {**(extra or {}), **({"kv_transfer_params": dict(params)} if params else {})}
     request = Request(
         request_id=name,
         prompt_token_ids=None if embeds else ids,
         sampling_params=SamplingParams(
             max_tokens=max_tokens,
             ignore_eos=True,
-            extra_args={"kv_transfer_params": dict(params)} if params else None,
+            extra_args=extra or None,
         ),
         pooling_params=None,
         arrival_time=engine.arrived,

@@ -358,6 +358,7 @@ class Writer:
         more = list(self._params(event))
         more += ["resumable=True"] * bool(job.parts)
         more += ["embeds=True"] * job.embeds
+        more += ["extra={'kv_cache_report_mode': 'full'}"] * job.reports_hits
         more += ["cache_salt='one-name'"] * (job.extra_key == "salt")
         if job.extra_key in ADAPTERS:
             number, path = ADAPTERS.index(job.extra_key) + 1, f"/adapters/{job.extra_key}"

@@ -25,7 +25,9 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     schedules a job with a lower `priority` first. A job with `parts` is a session: the user sends
     each part after the answer of `max_tokens` tokens to the part before. A job that `follows`
     another is the next turn of that job's conversation (see `follow_up_turns`). A job with an
-    `extra_key` shares no block with jobs that have another (see `extra_keys`).
+    `extra_key` shares no block with jobs that have another (see `extra_keys`). With `reports_hits`,
+    an engine with KV events says of the blocks that the job hits that they are stored, once more
+    (vLLM's `kv_cache_report_mode` is "full"; the reference does not).
     """
 
     name: Name
@@ -36,6 +38,7 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     parts: Annotated[tuple[Prompt, ...], Meta(max_length=10)] = ()
     follows: Annotated[str, Meta(max_length=64)] = ""
     extra_key: ExtraKey = ""
+    reports_hits: bool = False
 
     def __post_init__(self) -> None:
         check_declared(self, "job")
