@@ -122,7 +122,7 @@ Driver = Callable[[int, int, Counted], None]
 def episodes_of_clusters(seed: int, runs: int, into: Counted) -> None:
     """Random episodes, one of each cluster. Nothing ends one early."""
     from kvproof.gate.difference.judged import sampled
-    from kvproof.gate.search.unmade import made
+    from kvproof.gate.side.unmade import made
     from kvproof.live.known.registry import KNOWN
     from kvproof.strategies.sampling.wide import random_clusters
 
@@ -147,7 +147,7 @@ def around(kind_name: str) -> Driver:
     """Random loops, or starts, of engines."""
 
     def runs_of(seed: int, runs: int, into: Counted) -> None:
-        from kvproof.gate.search import around_scheduler
+        from kvproof.gate.side import around_scheduler
 
         drawn = random_loop if kind_name == "loops" else random_start
         for number in range(seed * runs, (seed + 1) * runs):

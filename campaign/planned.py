@@ -15,8 +15,8 @@ from kvproof.gate.difference.judged import Break, Note
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Fixed, Follow, Loops, Planned, Play, Plays, Starts
-from kvproof.gate.search import around_scheduler
-from kvproof.gate.search.known_plans import DrivesPlan, Shown, likeness, sign_of
+from kvproof.gate.side import around_scheduler
+from kvproof.gate.side.known_plans import DrivesPlan, Shown, likeness, sign_of
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import Found
@@ -69,7 +69,7 @@ def carry_out_plans(unit: PlansUnit) -> UnitResult:
 def driven(plans: Fixed | Plays | Starts | Loops, note: Note | None = None) -> Result:
     """Return what plans break. Raises AdapterDrift where this vLLM cannot be driven like this."""
     if isinstance(plans, Play | Plays):
-        from kvproof.gate.search import connector_plans  # imports all of vLLM
+        from kvproof.gate.side import connector_plans  # imports all of vLLM
 
         return connector_plans.driven(plans, note=note)
     assert not isinstance(plans, Follow)
@@ -78,7 +78,7 @@ def driven(plans: Fixed | Plays | Starts | Loops, note: Note | None = None) -> R
 
 def warm() -> None:
     """Import all of vLLM that plans need, before the first fork."""
-    from kvproof.gate.search import connector_plans
+    from kvproof.gate.side import connector_plans
 
     around_scheduler.warm()
     connector_plans.known()
@@ -88,7 +88,7 @@ def written(found: FoundRun, folder: Path) -> Path:
     """Write the plan of a finding. Raises UsageError."""
     rule, plan = found.signature.check, found.entry
     if isinstance(plan, Play):
-        from kvproof.gate.search import connector_plans
+        from kvproof.gate.side import connector_plans
 
         return connector_plans.written(plan, rule, folder)[0]
     assert not isinstance(plan, CorpusEntry)
@@ -123,7 +123,7 @@ def _breaks_alone(found: Break) -> bool:
     if not isinstance(found.plan, Play):
         return True
     from kvproof.connectors.alone import breaks_alone
-    from kvproof.gate.search import connector_plans
+    from kvproof.gate.side import connector_plans
     from kvproof.model.plans.connector import ConnectorPlan
 
     plan = msgspec.convert(found.plan.plan, ConnectorPlan)
@@ -146,7 +146,7 @@ def _shown(packed: bytes, connector: str, own: bool) -> Shown | None:
     run = msgspec.json.decode(packed, type=Planned)
     if isinstance(run, Play):
         from kvproof.connectors.shipped import SHIPPED
-        from kvproof.gate.search import connector_plans
+        from kvproof.gate.side import connector_plans
 
         return connector_plans.shown(SHIPPED[connector].subject, run, own)
     with suppress(AdapterDrift):

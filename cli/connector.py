@@ -18,7 +18,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
-from kvproof.gate.search.known_plans import Likeness, likeness
+from kvproof.gate.side.known_plans import Likeness, likeness
 from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
@@ -208,7 +208,7 @@ def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None
 def _like(subject: "TestedConnector", plan: "ConnectorPlan") -> dict[str, Likeness]:
     """Return the checks that this plan breaks first, each with the finding that explains all of its
     breaks, or else with what the first break that is new looks like."""
-    from kvproof.gate.search import connector_plans
+    from kvproof.gate.side import connector_plans
 
     like: dict[str, Likeness] = {}
     for each in connector_plans.breaks(subject, plan):

@@ -36,8 +36,8 @@ from kvproof.gate.difference.protocol import (
     RunFile,
 )
 from kvproof.gate.difference.result import Result
-from kvproof.gate.search import requests
 from kvproof.gate.search.side import HASH_SEED
+from kvproof.gate.side import requests
 from kvproof.gate.source.probes import Probes
 from kvproof.live import children
 from kvproof.live.reproducer.choosing import Observed

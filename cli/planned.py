@@ -4,7 +4,7 @@ import argparse
 
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, undriven
-from kvproof.gate.search.around_scheduler import CHECKS, broken, taken
+from kvproof.gate.side.around_scheduler import CHECKS, broken, taken
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.decoding import decoded_json

@@ -487,8 +487,8 @@ def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
 ) -> None:
     from kvproof.campaign.planned import carry_out_plans
     from kvproof.gate.difference.workload import Play, Plays
-    from kvproof.gate.search import known_plans
-    from kvproof.gate.search.known_plans import KnownPlan
+    from kvproof.gate.side import known_plans
+    from kvproof.gate.side.known_plans import KnownPlan
 
     unit = PlansUnit(0, Plays(OURS, OURS, 3, 30))
     before = carry_out_plans(unit)

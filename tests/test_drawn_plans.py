@@ -12,7 +12,7 @@ from kvproof.gate.difference.record import Fatal, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Plays, Workload
 from kvproof.gate.search.comparison import PAST_DEATHS
-from kvproof.gate.search.drawn_plans import PAST
+from kvproof.gate.side.drawn_plans import PAST
 from kvproof.model.plans.connector import ConnectorPlan
 from tests.fake_sides import FakeSide, compared
 from tests.two_machines import result

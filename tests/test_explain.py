@@ -8,7 +8,7 @@ from kvproof.cli.explanations import every_name, explanations
 from kvproof.cli.main import main, parser
 from kvproof.cli.replay import DIFFERS
 from kvproof.connectors.judging import CONTRACT
-from kvproof.gate.search import around_scheduler
+from kvproof.gate.side import around_scheduler
 from kvproof.invariants.goals import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS

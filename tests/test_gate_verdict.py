@@ -26,7 +26,7 @@ from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.side import Ended
 from kvproof.gate.search.ticking import Ticking
-from kvproof.gate.search.unmade import EngineUnmade, shown
+from kvproof.gate.side.unmade import EngineUnmade, shown
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.outcomes import Condition, Operand
 from kvproof.gate.source.parts import ENCODER, LOOP, OFFLOADING

@@ -14,8 +14,8 @@ from kvproof.campaign import planned
 from kvproof.gate.difference.course import Course
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.workload import Loop, Planned, Play, Start
-from kvproof.gate.search import known_plans
-from kvproof.gate.search.known_plans import (
+from kvproof.gate.side import known_plans
+from kvproof.gate.side.known_plans import (
     KnownPlan,
     Likeness,
     Shown,
@@ -246,7 +246,7 @@ def test_a_plan_that_this_vllm_cannot_take_explains_nothing(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("vllm")
-    from kvproof.gate.search import connector_plans
+    from kvproof.gate.side import connector_plans
 
     def played(*_: object) -> None:
         raise error

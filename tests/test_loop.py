@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from kvproof.gate.difference.workload import Loop, Loops
-from kvproof.gate.search import around_scheduler
-from kvproof.gate.search.around_scheduler import broken
+from kvproof.gate.side import around_scheduler
+from kvproof.gate.side.around_scheduler import broken
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
 from kvproof.model.facts.loop import Played

@@ -13,11 +13,12 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Pair, Record
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
-from kvproof.gate.search import around_scheduler, side, workloads
+from kvproof.gate.search import side, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.costs import LIKELY, costs
 from kvproof.gate.search.fresh import FreshRuns, by_chance
 from kvproof.gate.search.needs import FRESH_MIN
+from kvproof.gate.side import around_scheduler
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import RUN, SOME, compared, nothing

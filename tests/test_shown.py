@@ -13,7 +13,7 @@ import pytest
 
 from kvproof.gate.difference.record import COUNTED, COUNTER, Pair, Record, Recorder
 from kvproof.gate.difference.workload import Loops, Play, Plays, Starts
-from kvproof.gate.search import around_scheduler
+from kvproof.gate.side import around_scheduler
 from kvproof.model.facts.loop import Did, Played
 from kvproof.model.facts.startup import LoneRequest, Startup
 from kvproof.model.plans.engine import given
@@ -24,7 +24,7 @@ from kvproof.model.state import Death
 pytest.importorskip("vllm")
 
 from kvproof.gate.difference.judged import sampled
-from kvproof.gate.search import connector_plans
+from kvproof.gate.side import connector_plans
 from kvproof.live import adapt
 from kvproof.live.machine import LiveMachine
 from kvproof.live.observer import shown

@@ -70,7 +70,7 @@ def answer(request, probes):
     return result(name)
 
 COUNTED = 0
-made = types.ModuleType("kvproof.gate.search.requests")
+made = types.ModuleType("kvproof.gate.side.requests")
 made.look, made.answer, made.probes = look, answer, probes
 made.keep = lambda request, answer: answer
 sys.modules[made.__name__] = made

@@ -12,9 +12,10 @@ import pytest
 
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Start, Starts, Workload
-from kvproof.gate.search import around_scheduler, workloads
-from kvproof.gate.search.around_scheduler import broken
+from kvproof.gate.search import workloads
 from kvproof.gate.search.comparison import NEIGHBOURS
+from kvproof.gate.side import around_scheduler
+from kvproof.gate.side.around_scheduler import broken
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
 from kvproof.model.errors import AdapterDrift

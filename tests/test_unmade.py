@@ -10,7 +10,7 @@ pytest.importorskip("vllm")
 
 from kvproof.gate.difference.protocol import Drive, RecordRun
 from kvproof.gate.difference.workload import Follow
-from kvproof.gate.search import requests
+from kvproof.gate.side import requests
 from kvproof.live import user_sizes
 from kvproof.live.machine import LiveMachine
 from kvproof.model.errors import AdapterDrift

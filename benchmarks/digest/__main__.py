@@ -28,8 +28,8 @@ from benchmarks.planted.chooser import installed
 from benchmarks.planted.mistakes import tree_with
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Loops, Plays, Starts, Workload
-from kvproof.gate.search.drawn_plans import with_plans
 from kvproof.gate.search.side import Side, started
+from kvproof.gate.side.drawn_plans import with_plans
 from kvproof.live.trees.naming import named
 from kvproof.live.trees.tree import environment
 from kvproof.model import interruption

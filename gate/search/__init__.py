@@ -1,1 +1,2 @@
-"""The parts of `kvproof gate`: base and head in processes of their own, driven and compared."""
+"""The process of `kvproof gate` that drives both sides: which runs base and head take, what of them
+is confirmed, and what is told."""

@@ -50,8 +50,6 @@ from kvproof.gate.difference.workload import (
     Workload,
     follow,
 )
-from kvproof.gate.search import around_scheduler
-from kvproof.gate.search.drawn_plans import accepted_by_both, one_sided, past_deaths, with_plans
 from kvproof.gate.search.fresh import by_chance
 from kvproof.gate.search.needs import CERTAIN, Needs, is_choice
 from kvproof.gate.search.pairing import Halves, driven
@@ -59,6 +57,8 @@ from kvproof.gate.search.side import Side
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.search.variants import of_findings, variants
 from kvproof.gate.search.workloads import near
+from kvproof.gate.side import around_scheduler
+from kvproof.gate.side.drawn_plans import accepted_by_both, one_sided, past_deaths, with_plans
 from kvproof.gate.source.statements import Places
 from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile

@@ -22,7 +22,7 @@ from kvproof.gate.search.search import Search, only_on_base, reached, undriven
 from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.search.ticking import Ticking
-from kvproof.gate.search.unmade import is_unmade
+from kvproof.gate.side.unmade import is_unmade
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
 from kvproof.gate.source.parts import CONNECTED, LOOP, NIXL, ONLY_IN, STARTED, of_device
 from kvproof.live import reproducer

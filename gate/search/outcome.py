@@ -15,12 +15,12 @@ from kvproof.gate.difference.protocol import MissingFeature, Seen
 from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
-from kvproof.gate.search import around_scheduler
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, Counted, differences
 from kvproof.gate.search.found import figure
 from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
+from kvproof.gate.side import around_scheduler
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.outcomes import line_of
 from kvproof.gate.source.statements import place_of

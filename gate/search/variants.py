@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Play
-from kvproof.gate.search import known_plans
+from kvproof.gate.side import known_plans
 
 VARIANTS_MAX = 48
 """The most plans near one."""

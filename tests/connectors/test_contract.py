@@ -17,7 +17,7 @@ from kvproof.connectors.judging import CONTRACT, broken
 from kvproof.connectors.search import PlanSearch, accepted, search
 from kvproof.connectors.shown import shown
 from kvproof.connectors.subject import TestedConnector
-from kvproof.gate.search import connector_plans
+from kvproof.gate.side import connector_plans
 from kvproof.invariants.check import Tally
 from kvproof.invariants.stores import NOT_OFFERED
 from kvproof.live import build

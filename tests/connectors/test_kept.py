@@ -9,7 +9,7 @@ pytest.importorskip("vllm")
 from kvproof.connectors.episode import play
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Plays
-from kvproof.gate.search import connector_plans
+from kvproof.gate.side import connector_plans
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import (
     ConnectorPlan,

@@ -11,7 +11,7 @@ pytest.importorskip("vllm")
 from kvproof.connectors.episode import EpisodeResult
 from kvproof.connectors.judging import mixed_up
 from kvproof.gate.difference.workload import Play
-from kvproof.gate.search import connector_plans
+from kvproof.gate.side import connector_plans
 from kvproof.model.plans.connector import (
     AbortRequest,
     Action,

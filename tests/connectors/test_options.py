@@ -16,7 +16,7 @@ from kvproof.connectors.shipped import ON_DISK, SHIPPED
 from kvproof.connectors.shown import shown
 from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.workload import Play
-from kvproof.gate.search import connector_plans
+from kvproof.gate.side import connector_plans
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.connector import (

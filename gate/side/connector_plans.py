@@ -21,8 +21,8 @@ from kvproof.gate.difference.protocol import Accepts, KitConnector
 from kvproof.gate.difference.record import Fatal, Record, Recorder
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Planned, Play, Plays
-from kvproof.gate.search.drawn_plans import with_plans
-from kvproof.gate.search.known_plans import Shown
+from kvproof.gate.side.drawn_plans import with_plans
+from kvproof.gate.side.known_plans import Shown
 from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
 from kvproof.live.blame import is_ours, is_refusal

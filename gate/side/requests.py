@@ -35,8 +35,8 @@ from kvproof.gate.difference.workload import (
     Start,
     Starts,
 )
-from kvproof.gate.search import around_scheduler, unmade
-from kvproof.gate.search.unmade import EngineUnmade
+from kvproof.gate.side import around_scheduler, unmade
+from kvproof.gate.side.unmade import EngineUnmade
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
 from kvproof.gate.source.statements import RUNS, Places
@@ -79,7 +79,7 @@ def look(probes: Probes) -> Seen:
     except AdapterDrift as drift:
         return Seen(drift.why, tuple(missing))
     import kvproof.live.machine  # noqa: F401 (all of vLLM that is driven, before the first fork)
-    from kvproof.gate.search import connector_plans
+    from kvproof.gate.side import connector_plans
 
     around_scheduler.warm()
     known = connector_plans.known()
@@ -111,7 +111,7 @@ def answer(request: InFork, probes: Probes) -> Answer:
 
 
 def _accepts(connector: str) -> Accepts:
-    from kvproof.gate.search import connector_plans
+    from kvproof.gate.side import connector_plans
 
     try:
         return connector_plans.accepts(connector)
@@ -153,7 +153,7 @@ def _failure(error: Exception) -> str:
 def _result(request: Drive, note: Note | None) -> Result:
     workload, place = request.workload, request.place
     if isinstance(workload, Play | Plays):
-        from kvproof.gate.search import connector_plans
+        from kvproof.gate.side import connector_plans
 
         return connector_plans.driven(workload, place, note, excused=request.excused)
     if isinstance(workload, Start | Starts | Loop | Loops):
@@ -231,7 +231,7 @@ def _tree() -> str:
 
 
 def _planned(plan: Play, request: RecordRun) -> Recorded:
-    from kvproof.gate.search import connector_plans
+    from kvproof.gate.side import connector_plans
 
     try:
         path, words, command = connector_plans.written(plan, request.stem, Path(request.folder))
