@@ -134,7 +134,7 @@ class Comparison:
         self._as_drawn: dict[str, Workload] = {}
         self._around: dict[bytes, Result] = {}
         self._accepts: dict[str, tuple[Accepts, Accepts]] = {}
-        self._in_other_shapes: list[Confirmed] = []
+        self.in_other_shapes: list[Confirmed] = []
         self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
 
@@ -278,7 +278,8 @@ class Comparison:
     def weigh_needs(self, go_on: Callable[[], bool]) -> None:
         """Tell what head breaks in a shape that base has shown in no run of the search, and what
         head needs, or breaks, more often than base: a choice is a cost. Raises Ended."""
-        for one in self._in_other_shapes:
+        pending, self.in_other_shapes = self.in_other_shapes, []
+        for one in pending:
             if any(of_one_shape(one.found.key, each) for each in self.on_base.values()):
                 self.on_both.add(one.found.key)
             elif not self._is_introduced(one.found.key):
@@ -381,7 +382,7 @@ class Comparison:
         """Tell what head breaks and base does not. Where base breaks the check in another shape in
         the runs `around_it`, all runs of the search have to say that this shape is head's alone."""
         if the_same(one.found.key, around_it):
-            self._in_other_shapes.append(one)
+            self.in_other_shapes.append(one)
         else:
             self.introduced.append(one)
             self.notify(one)
@@ -403,7 +404,7 @@ class Comparison:
         its own, says nothing about a cluster with other features: each set of features has its own
         tries."""
         key, tries = found.key, self._tries
-        reported = any(e.found.key == key for e in (*self.introduced, *self._in_other_shapes))
+        reported = any(e.found.key == key for e in (*self.introduced, *self.in_other_shapes))
         known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
         in_all = sum(number for (of, _), number in tries.items() if of == key)
         over = tries[key, features_of(found)] >= TRIES or in_all >= TRIES_IN_ALL

@@ -302,6 +302,11 @@ class _Judge:
             f"{one.found.key.words} in {one.workload}"
             for one, worse in self.comparison.instead
         ]
+        shapes = [
+            f"seen on head alone in this shape, and the search ended before base was asked for it: "
+            f"{one.found.key.words} in {one.workload}"
+            for one in self.comparison.in_other_shapes
+        ]
         needs = self.comparison.needs
         excused = [
             *(f"seen on head and not again: {in_words(each)}" for each in needs.not_again),
@@ -319,7 +324,8 @@ class _Judge:
             *needs_earlier,
             *unconfirmed,
             *instead,
-            *excused,
+            *shapes,
+            *dict.fromkeys(excused),
             *unwatched,
             *self.not_written,
         ]
