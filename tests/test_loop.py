@@ -14,8 +14,8 @@ from kvproof.gate.side.around_scheduler import broken
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
 from kvproof.model.facts.loop import Played
-from kvproof.model.plans.engine import EnginePlan, lines
-from kvproof.model.plans.messages import Send
+from kvproof.model.plans.engine import EnginePlan, given, lines
+from kvproof.model.plans.messages import Pause, Resume, Send, Stop
 from kvproof.model.plans.random_loops import random_loop
 from tests.mistakes_of_loops import MISTAKES
 
@@ -76,6 +76,15 @@ def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatc
         if rule in {each.invariant for each in broken(play(random_loop(number)))}:
             return
     pytest.fail(f"200 plans do not break {rule}")
+
+
+@pytest.mark.live
+def test_a_call_that_an_ending_engine_refuses_changes_nothing() -> None:
+    """So the pause goes on, and the request waits for its end."""
+    actions = Pause(8, "abort"), Send(3, "r0", 0, 3, 1), Stop(0, drain=True), Resume(0)
+    seen = plays()(given(actions))
+    assert seen.calls[-1] == ("resume_scheduler", 1)
+    assert (seen.waits[-1].paused, [*broken(seen)]) == (True, [])
 
 
 @pytest.mark.live

@@ -71,11 +71,13 @@ def test_starts_of_the_installed_release_keep_the_rules() -> None:
                 came["served"] += bool(one.run and one.run.ended)
             else:
                 came["answered"] += sum(bool(each.ends) for each in one.requests)
+                came["transfers"] += one.waits[-1].noted.transfers
             found = {each.invariant for each in broken(one, tally)}
             assert found <= IN_0_32, lines(random_start(number))
     assert came["served"] >= 280
     assert came["refused"] >= 30
     assert came["answered"] >= 100
+    assert came["transfers"] >= 20
     assert [each.id for each in checks_of(Startup) if not tally.judged[each.id]] == []
 
 

@@ -198,6 +198,11 @@ class Engine:
         self.core.shutdown_state = type(self.core.shutdown_state).REQUESTED
         self.send("WAKEUP", None)
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether the engine was told to end. It refuses calls of clients then."""
+        return bool(self.core.shutdown_state.name != "RUNNING")
+
     def outputs(self) -> Iterator[Any]:
         """The outputs for clients since the last call."""
         while not self.core.output_queue.empty():

@@ -6,6 +6,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from kvproof.live import blame, contract_check
 from kvproof.live.core import front, ready
 from kvproof.live.core.engine import PLENTY_BYTES, Core, Engine, LoopEnd, Messages
@@ -17,7 +19,7 @@ from kvproof.live.endless import watched
 from kvproof.live.observer import shown
 from kvproof.model import interruption
 from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played, SizeKnown
-from kvproof.model.plans.engine import EnginePlan, given
+from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.messages import (
     LENGTH,
     Arrive,
@@ -31,6 +33,12 @@ from kvproof.model.plans.messages import (
     Stop,
     Wake,
 )
+
+BLOCKS_OF_PREFILL = 1000
+"""The number of blocks of a prefill node, in which any request has room."""
+
+OFFERS_KEPT = 256
+"""The number of prefilled prompts that are kept."""
 
 BUSY_MAX = 200
 """The number of moments without an answer, after the end of the plan, after which the loop counts
@@ -123,6 +131,8 @@ class Episode:
         elif kind.name == "ABORT":
             for name in what:
                 self.clients[name].gone = True
+        elif kind.name == "UTILITY" and self.engine.is_ending:
+            return
         elif kind.name == "UTILITY" and what[2] in ("resume_scheduler", "wake_up"):
             if not self.worker.left_asleep(*what[3]):
                 self.paused = self.complete = False
@@ -357,21 +367,27 @@ class Episode:
 
 def offer(one: Send, plan: EnginePlan) -> dict[str, Any]:
     """The parameters that a prefill node P returned for a request. P has the same layers."""
-    block = plan.layers[0].block
-    params = dict(_offer(block, max(layer.window for layer in plan.layers)))
-    blocks = -(-len(one.tokens) // block)
-    params["remote_block_ids"] = tuple(list(g)[:blocks] for g in params["remote_block_ids"])
+    alike = replace(
+        plan,
+        chunk_tokens=LENGTH,
+        overlaps=False,
+        counted_from="given",
+        blocks=BLOCKS_OF_PREFILL,
+        override=True,
+        auto=False,
+        recompute=False,
+        actions=(),
+    )
+    params = _offer(alike, len(one.tokens))
     return {**params, "remote_engine_id": "P", "remote_request_id": f"P-{one.request}"}
 
 
-@functools.cache
-def _offer(block: int, window: int) -> dict[str, Any]:
-    """The parameters that this release returns for a prompt of the largest length."""
-    plan = given((), block, window=window, connected=True)
-    engine = Engine(plan, [PLENTY_BYTES], plan.blocks)
-    prompt = Send(0, "p", 0, LENGTH - 1, 1, "prefill").tokens
+@functools.lru_cache(OFFERS_KEPT)
+def _offer(plan: EnginePlan, length: int) -> dict[str, Any]:
+    """The parameters that a P of this plan returns for a prompt of this length."""
+    engine = Engine(plan, [PLENTY_BYTES] * len(plan.workers()), plan.blocks)
     asks = {"do_remote_decode": True, "do_remote_prefill": False}
-    engine.add(engine.request("p", prompt, 1, asks))
+    engine.add(engine.request("p", range(1, length + 1), 1, asks))
     params: dict[str, Any] = {}
     for _ in range(LENGTH):
         engine.step()

@@ -15,6 +15,9 @@ SINKS = 0.03
 GOES_ON = 0.3
 """The share of plans in which clients send messages."""
 
+CONNECTED = 0.4
+"""The share of these whose engine transfers KV."""
+
 
 def random_start(seed: int) -> EnginePlan:
     """The plan of a start-up of this seed. Most plans have few features: a model of one or two
@@ -106,10 +109,13 @@ def going_on(r: Random, plan: EnginePlan) -> EnginePlan:
     length = min(LENGTH, plan.max_model_len)
     if r.random() > GOES_ON or length < LENGTH // 2:
         return plan
-    actions = random_messages(r, length)
+    connected = r.random() < CONNECTED
+    actions = random_messages(r, length, connected=connected)
     if r.random() < STRUCTURED:
         actions = structured(r, actions)
-    return replace(plan, actions=sleeping(r, actions))
+    recompute = connected and r.random() < 0.3
+    actions = sleeping(r, actions)
+    return replace(plan, actions=actions, connected=connected, recompute=recompute)
 
 
 def _rarer(r: Random, plan: EnginePlan) -> EnginePlan:
