@@ -186,7 +186,7 @@ def test_what_base_cannot_be_asked_about_is_not_green(judged: Any) -> None:
 def test_what_shows_only_after_earlier_runs_is_not_green(
     judged: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def confirm(self: Comparison, candidate: Candidate, _around: Result) -> None:
+    def confirm(self: Comparison, candidate: Candidate) -> None:
         self.needs_earlier.append(candidate)
 
     monkeypatch.setattr(Comparison, "_confirm_with_all", confirm)

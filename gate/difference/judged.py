@@ -127,6 +127,13 @@ class Break:
         return bool(self.after), self.length
 
 
+def keep(kept: dict[Key, Break], found: Break) -> None:
+    """Keep a break, unless a preferred run with it is already kept."""
+    best = kept.get(found.key)
+    if best is None or found.order < best.order:
+        kept[found.key] = found
+
+
 @dataclass
 class Judgement:
     """What was found in some runs.
@@ -154,10 +161,7 @@ class Judgement:
     def note(self, found: Break) -> None:
         """Keep a break, unless a preferred run with it is already kept."""
         self.counts[found.key] += 1
-        kept = self.breaks if not found.finding.excuses else self.excused
-        best = kept.get(found.key)
-        if best is None or found.order < best.order:
-            kept[found.key] = found
+        keep(self.breaks if not found.finding.excuses else self.excused, found)
 
 
 class JudgedMachine(Watched):

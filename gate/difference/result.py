@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course
-from kvproof.gate.difference.judged import Break, Judgement, Key
+from kvproof.gate.difference.judged import Break, Judgement, Key, keep
 from kvproof.gate.difference.record import Pair, Record, Taken
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.severity import Severity
@@ -86,8 +86,7 @@ def joined(name: str, parts: Sequence[Result]) -> Result:
         return replace(failed, name=name)
     breaks: dict[Key, Break] = {}
     for each in (found for part in parts for found in part.breaks):
-        if each.key not in breaks or each.order < breaks[each.key].order:
-            breaks[each.key] = each
+        keep(breaks, each)
     return Result(
         name,
         breaks=tuple(breaks.values()),

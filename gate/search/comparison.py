@@ -272,8 +272,11 @@ class Comparison:
             if not self._settled(candidate.found):
                 self._confirm(candidate)
         for name, found, head in self.needs.confirm():
-            self.introduced.append(Confirmed(name, found, frozenset(head.reached)))
-            self.notify(self.introduced[-1])
+            self._introduce(Confirmed(name, found, frozenset(head.reached)))
+
+    def _introduce(self, one: Confirmed) -> None:
+        self.introduced.append(one)
+        self.notify(one)
 
     def weigh_needs(self, go_on: Callable[[], bool]) -> None:
         """Tell what head breaks in a shape that base has shown in no run of the search, and what
@@ -291,8 +294,7 @@ class Comparison:
             if is_choice(Need.of(found.finding)):
                 self.costs.append(one)
             else:
-                self.introduced.append(one)
-                self.notify(one)
+                self._introduce(one)
 
     def _weigh_shape(self, one: Confirmed) -> None:
         """Tell a break that has a shape of its own, if head has it in so many runs of the search
@@ -301,8 +303,7 @@ class Comparison:
         need = Need.of(one.found.finding)
         alone = sum(need in pair.head.broken for _, _, pair in self.all_pairs())
         if by_chance(alone, 0) <= CERTAIN:
-            self.introduced.append(one)
-            self.notify(one)
+            self._introduce(one)
         elif need not in self.needs.not_more:
             self.needs.not_more.append(need)
 
@@ -331,61 +332,60 @@ class Comparison:
         another run of the search."""
         key = candidate.found.key
         self._tries[key, features_of(candidate.found)] += 1
-        result, on_base = self._tried(candidate)
-        again = same(key, result)
+        run = as_run(candidate.workload, candidate.found)
+        [(base, head)] = self.results([run], reach=True)
+        again = same(key, head)
         if again is None:
-            self._confirm_with_all(candidate, on_base[1])
-        elif (
-            the_same(key, on_base[0])
-            or dies_alike(key, on_base[0])
-            or of_one_shape(again.key, on_base[1])
-            or self._near_on_base(candidate)
-        ):
+            self._confirm_with_all(candidate)
+        elif self._base_breaks_it(candidate, again, base):
             self.on_both.add(key)
-        elif any(other.reason for other in on_base):
+        elif base.reason or self._base_around(candidate).reason:
             self.unconfirmed.append(candidate)
-        elif worse := hides(again, on_base[0], result):
+        elif worse := hides(again, base, head):
             other = self._in_another_run(again) if elsewhere else None
             if other is None:
                 self.instead.append((candidate, worse))
             else:
                 self._confirm(other, elsewhere=False)
         else:
-            reached = frozenset(result.reached)
-            self._tell(Confirmed(candidate.workload, again, reached), on_base[1])
+            self._tell(candidate, Confirmed(candidate.workload, again, frozenset(head.reached)))
 
-    def _confirm_with_all(self, candidate: Candidate, around_it: Result) -> None:
+    def _confirm_with_all(self, candidate: Candidate) -> None:
         """Confirm what head breaks only in all runs of the workload once more: it needs what
         earlier ones left. Base takes the same runs once more, too."""
         key, workload = candidate.found.key, self.workloads[candidate.workload]
         if isinstance(workload, Fixed):
             self.not_again.append(candidate)
             return
-        [on_base], [on_head] = self._both([workload])
-        again, others = same(key, on_head), (on_base, around_it)
+        [base], [head] = self._both([workload])
+        again = same(key, head)
         if again is None:
             self.not_again.append(candidate)
-        elif (
-            the_same(key, on_base)
-            or dies_alike(key, on_base)
-            or of_one_shape(again.key, around_it)
-            or self._near_on_base(candidate)
-        ):
+        elif self._base_breaks_it(candidate, again, base):
             self.on_both.add(key)
-        elif any(other.reason for other in others) or hides(again, on_base, on_head):
+        elif base.reason or self._base_around(candidate).reason or hides(again, base, head):
             self.needs_earlier.append(candidate)
         else:
-            reached = frozenset(on_head.reached)
-            self._tell(Confirmed(candidate.workload, again, reached, alone=False), around_it)
+            reached = frozenset(head.reached)
+            self._tell(candidate, Confirmed(candidate.workload, again, reached, alone=False))
 
-    def _tell(self, one: Confirmed, around_it: Result) -> None:
+    def _tell(self, candidate: Candidate, one: Confirmed) -> None:
         """Tell what head breaks and base does not. Where base breaks the check in another shape in
-        the runs `around_it`, all runs of the search have to say that this shape is head's alone."""
-        if the_same(one.found.key, around_it):
+        runs around it, all runs of the search have to say that this shape is head's alone."""
+        if the_same(one.found.key, self._base_around(candidate)):
             self.in_other_shapes.append(one)
         else:
-            self.introduced.append(one)
-            self.notify(one)
+            self._introduce(one)
+
+    def _base_breaks_it(self, candidate: Candidate, again: Break, same_run: Result) -> bool:
+        """Whether base breaks what head breaks again, in the same run or near it."""
+        key = candidate.found.key
+        return (
+            the_same(key, same_run)
+            or dies_alike(key, same_run)
+            or of_one_shape(again.key, self._base_around(candidate))
+            or self._near_on_base(candidate)
+        )
 
     def _in_another_run(self, found: Break) -> Candidate | None:
         """The same break in a run of the search that says something of base; None if none does."""
@@ -413,20 +413,15 @@ class Comparison:
     def _is_introduced(self, key: Key) -> bool:
         return any(one.found.key == key for one in self.introduced)
 
-    def _tried(self, candidate: Candidate) -> tuple[Result, list[Result]]:
-        """The result on head of the run of a candidate, and the results on base of the same run and
-        of episodes around it, which several candidates may have in common."""
-        found = candidate.found
-        run = as_run(candidate.workload, found)
+    def _base_around(self, candidate: Candidate) -> Result:
+        """What base breaks in random runs of the kind of a candidate's, which several candidates
+        may have in common."""
+        run = as_run(candidate.workload, candidate.found)
         others = self._drawn(near(run, "around", self.seed, 0, NEIGHBOURS, NEIGHBOUR_STEPS))
         known = msgspec.json.encode(others)
-        further = [others] if known not in self._around else []
-        on_base, [result] = self.at_once(
-            lambda base: base.drive([run, *further]), lambda head: head.drive([run], reach=True)
-        )
-        if further:
-            self._around[known] = on_base[1]
-        return result, [on_base[0], self._around[known]]
+        if known not in self._around:
+            [self._around[known]] = self.base.drive([others])
+        return self._around[known]
 
     def _near_on_base(self, candidate: Candidate) -> bool:
         """Whether base breaks the same in a plan near that of a candidate, or dies of the same

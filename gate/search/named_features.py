@@ -1,7 +1,7 @@
 """Which features of kvproof the changed lines of a pull request name, by the contract with vLLM."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations, count, islice
 
 from msgspec.structs import replace
@@ -78,35 +78,43 @@ NAMES = {
 only decide which clusters come first."""
 
 
+def words_of(functions: Iterable[ChangedFunction]) -> frozenset[str]:
+    """The names in the changed statements of these functions."""
+    return frozenset[str]().union(*(each.words for each in functions))
+
+
+def _matching(table: Mapping[str, re.Pattern[str]], words: frozenset[str]) -> tuple[str, ...]:
+    """What of a table one of these words says that the code is about."""
+    return tuple(what for what, name in table.items() if any(map(name.search, words)))
+
+
 def traits(functions: Iterable[ChangedFunction]) -> tuple[str, ...]:
     """The traits of cache groups that the changed statements of these functions name."""
-    words = frozenset[str]().union(*(each.words for each in functions))
-    return tuple(trait for trait, name in TRAITS.items() if any(map(name.search, words)))
+    return _matching(TRAITS, words_of(functions))
 
 
 def in_plans(functions: Iterable[ChangedFunction]) -> frozenset[str]:
     """The subjects of the connector kit that the changed statements of these functions name."""
-    words = frozenset[str]().union(*(each.words for each in functions))
-    return frozenset(subject for subject, name in IN_PLANS.items() if any(map(name.search, words)))
+    return frozenset(_matching(IN_PLANS, words_of(functions)))
 
 
 def in_loops(functions: Iterable[ChangedFunction]) -> bool:
     """Whether the changed statements of these functions name what only plans of the loop have."""
-    return any(IN_LOOPS.search(word) for each in functions for word in each.words)
+    return any(map(IN_LOOPS.search, words_of(functions)))
 
 
 def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:
     """The ids of the features that the changed statements of these functions name: with a name that
     the contract has for that feature alone, or with one of `NAMES`."""
-    words = frozenset[str]().union(*(each.words for each in functions))
+    words = words_of(functions)
     by_name: dict[str, set[str]] = {}
     for entry in TABLE:
         for place in entry.places:
             name = place.parameter or place.mentioned or (place.names[-1] if place.names else "")
             by_name.setdefault(name, set()).add(FEATURES[entry.feature].id)
     found = (ids for name, ids in by_name.items() if name in words)
-    like = (id for id, name in NAMES.items() if any(map(name.search, words)))
-    return frozenset((*like, *(id for ids in found if len(ids) == 1 for id in ids if id)))
+    of_one = (id for ids in found if len(ids) == 1 for id in ids if id)
+    return frozenset((*_matching(NAMES, words), *of_one))
 
 
 def shared(cluster: Cluster, features: frozenset[str]) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course
-from kvproof.gate.difference.judged import Break, Key, Note
+from kvproof.gate.difference.judged import Break, Key, Note, keep
 from kvproof.gate.difference.record import Record, Recorder
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
@@ -118,10 +118,8 @@ def driven(
         of_any_memory = seen if plan.is_given else seen[:1]
         died += [each.died.words for each in of_any_memory if each.died][:1]
         for one, finding in found:
-            each = _break(fixed, plan, one, finding)
             breaks = with_excuse if finding.excuses else kept
-            if each.key not in breaks or each.length < breaks[each.key].length:
-                breaks[each.key] = each
+            keep(breaks, _break(fixed, plan, one, finding))
     alike = isinstance(workload, Starts) and workload.like is not None
     if len(plans) == len(died) > 1 and not alike:  # what starts nothing is no vLLM that a user has
         raise AdapterDrift(f"No engine of this vLLM starts ({died[0]})", "EngineCore")

@@ -16,7 +16,7 @@ from kvproof.connectors.search import PlanSearch, accepted
 from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import NoConnector, TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
-from kvproof.gate.difference.judged import Break, Key, Note
+from kvproof.gate.difference.judged import Break, Key, Note, keep
 from kvproof.gate.difference.protocol import Accepts, KitConnector
 from kvproof.gate.difference.record import Fatal, Record, Recorder
 from kvproof.gate.difference.result import Result, severity
@@ -109,8 +109,7 @@ def driven(
         raise AdapterDrift(refused.why, chosen.name) from refused
     kept: dict[Key, Break] = {}
     for each in (found for one in played for found in one.breaks.values()):
-        if each.key not in kept or each.order < kept[each.key].order:
-            kept[each.key] = each
+        keep(kept, each)
     return Result(
         workload.name,
         breaks=tuple(kept.values()),
