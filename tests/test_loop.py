@@ -96,7 +96,7 @@ def test_a_break_is_written_as_a_plan_that_replays(
     with monkeypatch.context() as patch:
         plant(patch)
         found = around_scheduler.driven(Loops("loops", 0, 40)).keys.values()
-        (one,) = (each for each in found if each.signature.check == rule)
+        one = next(each for each in found if each.signature.check == rule)
         assert isinstance(one.plan, Loop)
         path, words = around_scheduler.written(one.plan, rule, tmp_path)
         assert words[0].startswith("engine: ")
