@@ -13,6 +13,7 @@ from kvproof.gate.search import scouts, workloads
 from kvproof.gate.search.further import PARTS, PARTS_IN_ALL, Differing, Further
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import SCOUTS
+from kvproof.gate.source.parts import CONNECTORS
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, compared, nothing, shows
@@ -65,7 +66,7 @@ def test_what_only_a_random_cluster_reaches_is_reached(connected: bool) -> None:
         return result(each.name, reached=(SOME,) * (cluster(each) == LAST))
 
     with compared(does, does) as found:
-        made = searching(found, connected=[SOME] * connected)
+        made = searching(found, changes=changing(SOME, part=CONNECTORS if connected else ""))
         assert made.reaches() is not connected
         assert bool(made.scouts.found) is not connected
 
@@ -84,6 +85,7 @@ def test_for_what_only_a_connector_can_execute_no_cluster_is_looked_at() -> None
     save = "v1/other.py:save"
     changes = changing(SOME, save, statements=(SOME, RARE))
     own, of_connector = changes.accounting
+    of_connector = of_connector._replace(part=CONNECTORS)
     changes = changes._replace(accounting=(own._replace(statements=(SOME,)), of_connector))
     turns = iter(range(200))
 
@@ -92,9 +94,7 @@ def test_for_what_only_a_connector_can_execute_no_cluster_is_looked_at() -> None
         return replace(result(each.name, reached=(SOME,)), near={SOME: known, save: known})
 
     with compared(nothing, does) as found:
-        made = searching(
-            found, changes=changes, connected=[save], fails=lambda: next(turns, None) is None
-        )
+        made = searching(found, changes=changes, fails=lambda: next(turns, None) is None)
         made.by_traces = True
         made.run()
         assert made.scouts.left == SCOUTS

@@ -19,6 +19,7 @@ from kvproof.gate.search.named_features import pairs
 from kvproof.gate.search.search import Search
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes
+from kvproof.gate.source.parts import OFFLOADING, SIZING
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, compared, nothing, shows
 from tests.two_machines import result
 
@@ -30,10 +31,11 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "of_faults", lambda: [OTHER])
 
 
-def changing(*keys: str, statements: tuple[str, ...] = ()) -> Changes:
-    """A head that changes these functions, each with these statements."""
+def changing(*keys: str, statements: tuple[str, ...] = (), part: str = "") -> Changes:
+    """A head that changes these functions of a part, each with these statements."""
     made = (
-        ChangedFunction(*key.split(":"), 1, 9, "changed", statements=statements) for key in keys
+        ChangedFunction(*key.split(":"), 1, 9, "changed", part=part, statements=statements)
+        for key in keys
     )
     return Changes(tuple(made), ())
 
@@ -113,7 +115,7 @@ def parting(of: Callable[[Workload], Result]) -> Callable[[Workload, int], Resul
 def test_the_search_ends_where_the_change_is_known() -> None:
     """Not before each pair of features was driven, though starts, which come first, know it."""
     with compared(nothing, knowing) as found:
-        made = searching(found, sized=True)
+        made = searching(found, changes=changing(SOME, part=SIZING))
         assert made.reaches()
         made.run()
     assert (made.missing, found.names[-1].split()[0]) == ([], "episodes")
@@ -130,7 +132,8 @@ def test_the_search_goes_on_where_the_sides_part() -> None:
     limit = 2 * len(workloads.of_presets(0))
     parts = parting(knowing)
     with compared(lambda each: parts(each, 1), lambda each: parts(each, 2)) as found:
-        searching(found, sized=True, fails=lambda: len(found.names) > limit).run()
+        sized = changing(SOME, part=SIZING)
+        searching(found, changes=sized, fails=lambda: len(found.names) > limit).run()
     assert len(found.names) > limit
 
 
@@ -188,9 +191,10 @@ def test_what_differs_is_confirmed_where_time_ends_the_traces(
         made = searching(found, fails=lambda: False)
         driven = found.drive
 
-        def drive(*args: Any, **options: Any) -> None:
-            driven(*args, **options)
+        def drive(*args: Any, **options: Any) -> list[str]:
+            names = driven(*args, **options)
             made.until = time.monotonic()
+            return names
 
         monkeypatch.setattr(found, "drive", drive)
         made.run()
@@ -214,7 +218,7 @@ def test_what_cannot_be_driven_is_listed_once_for_each_reason() -> None:
 
     with compared(nothing, cannot) as found:
         found.drive([RUN, OTHER])
-    assert list(search.undriven(found)) == ["2 workloads on head: This vLLM has no x"]
+    assert found.undriven == ["2 workloads on head: This vLLM has no x"]
 
 
 def test_a_look_says_whether_anything_reaches_what_head_changes() -> None:
@@ -250,7 +254,7 @@ def kinds(names: list[str]) -> list[str]:
 def test_a_changed_connector_is_driven_first_and_alone() -> None:
     """The other connectors have one workload each: the look."""
     with compared(nothing_reached, reaching("store")) as both:
-        made = searching(both, connected=[SOME], until=time.monotonic() + 6000)
+        made = searching(both, changes=changing(SOME, part=OFFLOADING))
         made.connectors = CONNECTORS
         assert made.reaches()
         assert made.reaching == ["store"]

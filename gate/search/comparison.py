@@ -212,6 +212,32 @@ class Comparison:
         on base."""
         return frozenset((*self.on_base[name].reached, *self.on_head[name].reached))
 
+    def reached_by(self, connector: str = "") -> set[str]:
+        """What all workloads of the search reached, or the plans for one connector."""
+        return {
+            key
+            for name, each in self.workloads.items()
+            if not connector or (isinstance(each, Plays) and each.connector == connector)
+            for key in self.reached(name)
+        }
+
+    @property
+    def only_on_base(self) -> list[Result]:
+        """The results on head of the workloads that could be driven on base alone."""
+        both = ((self.on_base[name], self.on_head[name]) for name in self.names)
+        return [head for base, head in both if head.reason and not base.reason]
+
+    @property
+    def undriven(self) -> list[str]:
+        """The workloads that could not be driven, grouped by the reason, one line each."""
+        reasons = Counter(
+            f"on {side}: {results[name].reason.splitlines()[0]}"
+            for name in self.names
+            for side, results in (("base", self.on_base), ("head", self.on_head))
+            if results[name].reason
+        )
+        return [f"{times} workload{'s' * (times > 1)} {line}" for line, times in reasons.items()]
+
     def all_pairs(self) -> Iterator[tuple[str, int, Pair]]:
         """All of these, each with the name of its workload and its number there."""
         for name in self.names:

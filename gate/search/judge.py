@@ -15,16 +15,15 @@ from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search.budget import FOUND, SEARCHED, WEIGHED, enough, require, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, costs
-from kvproof.gate.search.named_features import in_loops
 from kvproof.gate.search.needs import in_words, is_choice
 from kvproof.gate.search.outcome import GateOutcome, Written
-from kvproof.gate.search.search import Search, only_on_base, reached, undriven
+from kvproof.gate.search.search import Search
 from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.side.unmade import is_unmade
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
-from kvproof.gate.source.parts import CONNECTED, LOOP, NIXL, ONLY_IN, STARTED, of_device
+from kvproof.gate.source.parts import ONLY_IN, of_device
 from kvproof.live import reproducer
 from kvproof.live.availability import require_torch
 from kvproof.live.releases import NEEDED, Cache, Failed, cache_folder, needed_before
@@ -124,21 +123,8 @@ class _Judge:
         self.end = begin + args.budget
         self.started = begin
         self.searched_s = 0.0
-        connected = [each.key for each in changes.accounting if each.part in CONNECTED]
-        sized = any(each.part in STARTED for each in changes.accounting)
-        sized = sized or in_loops(changes.accounting)
-        self.search = Search(
-            comparison,
-            changes,
-            self.until,
-            self._fails,
-            line.show,
-            connected,
-            sized,
-            loop_only=all(each.part == LOOP for each in changes.accounting),
-            paired=[each.key for each in changes.accounting if each.part == NIXL],
-            longest=begin + SEARCHED * args.budget,
-        )
+        longest = begin + SEARCHED * args.budget
+        self.search = Search(comparison, changes, self.until, self._fails, line.show, longest)
         self.seen: tuple[Seen, Seen] | None = None
         self.announced: Key | None = None
         comparison.notify = self._announce_first
@@ -287,7 +273,7 @@ class _Judge:
             f"seen once on head and not again: {one.found.key.words} in {one.workload}"
             for one in self.comparison.not_again
         ]
-        searched = [*self.search.not_run, *self.comparison.one_sided, *undriven(self.comparison)]
+        searched = [*self.search.not_run, *self.comparison.one_sided, *self.comparison.undriven]
         needs_earlier = [
             f"seen on head after earlier runs of its process alone, and base could not be asked: "
             f"{one.found.key.words} in {one.workload}"
@@ -355,7 +341,7 @@ class _Judge:
         if missing := self.search.missing:
             what = f"{' and '.join(missing)} were driven, which a judgement needs"
             return self._no_time(what, self.search.left_s)
-        if lost := only_on_base(self.comparison):
+        if lost := self.comparison.only_on_base:
             number = f"{len(lost)} workload{'s' * (len(lost) > 1)}"
             return f"{number} can be driven on base and not on head: {lost[0].reason}"
         if self.comparison.unconfirmed:
@@ -372,7 +358,7 @@ class _Judge:
     def _never_ran(self) -> str:
         """Which part of the change no run has executed, and which outcome of a changed condition
         none has seen; empty where all was. What runs on a device alone is not waited for."""
-        so_far = reached(self.comparison)
+        so_far = self.comparison.reached_by()
         left = {each.key: each.not_run(so_far) for each in self.changes.judged}
         named = [f"{key} ({', '.join(what)})" for key, what in left.items() if what]
         if not named:
@@ -394,7 +380,7 @@ class _Judge:
     def _reached_in(self, function: ChangedFunction) -> Collection[str]:
         """What those runs reached in which such a function has something to do."""
         subject = ONLY_IN.get(function.part)
-        return () if subject == "" else reached(self.comparison, subject)
+        return () if subject == "" else self.comparison.reached_by(subject or "")
 
     def _drifted(self) -> str:
         """Which connector the kit cannot drive on a side, and why not."""

@@ -18,7 +18,6 @@ from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, Counted, differences
 from kvproof.gate.search.found import figure
-from kvproof.gate.search.search import reached
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.source.changes import ChangedFunction, Changes
@@ -86,7 +85,7 @@ def output(
     lost = _lost(found.seen)
     verdict, reason = _verdict(changes, findings, lost, found)
     functions = tuple(each.key for each in changes.accounting)
-    so_far = reached(found.comparison) if found.comparison else set()
+    so_far = found.comparison.reached_by() if found.comparison else set()
     base, head = trees
     return Gate(
         exit_code=_exit_code(args, verdict, findings),

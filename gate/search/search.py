@@ -39,7 +39,6 @@ from time import perf_counter
 
 from kvproof.gate.difference.order import covering, ordered, touched
 from kvproof.gate.difference.protocol import KitConnector
-from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
@@ -49,6 +48,7 @@ from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import Scouts
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import USED, Changes, unreached
+from kvproof.gate.source.parts import CONNECTED, LOOP, NIXL, STARTED
 from kvproof.model import interruption
 
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 20, 4
@@ -79,20 +79,19 @@ OF_ENGINES: tuple[OfEngines, ...] = (workloads.of_starts, workloads.of_loops)
 class Search:
     """The search. `until` is when the last workload may begin, by `time.monotonic`, once something
     is introduced, which must be shrunk and written, or is suspected; else it may begin up to
-    `longest`. `fails` says
-    whether what was confirmed so far is enough to end. `connected` are the changed functions of
-    connectors and of what only they reach, and `paired` those that plans of a pair of engines reach
-    as clusters do; `connectors` are the names of those that can be driven, and `reaching` of those
-    that reach what is changed. `sized` says that head changes what starts and loops reach best, and
-    `engines` are those of them that reach what is changed. `loop_only` says that head changes the
-    loop of the engine alone, which nothing else reaches. `by_traces` says whether the traces reach
-    it, None if nobody looked. `cut_short` says that the time ended while the search looked for what
-    reaches the change. `not_run` has what the end of the search left out, and `missing` that part
-    of it without which head cannot be judged: the first workloads of each kind that reaches the
-    change, `left_s` its seconds. `named` are the features that changed statements name: clusters
-    with these come first. Half of the plans for connectors are `about` the traits of cache groups
-    that they name. `in_plans` are the subjects of plans that they name: these are driven beside the
-    traces, which have none of it."""
+    `longest`. `fails` says whether what was confirmed so far is enough to end. `connected` are the
+    changed functions of connectors and of what only they reach, and `paired` those that plans of a
+    pair of engines reach as clusters do; `connectors` are the names of those that can be driven,
+    and `reaching` of those that reach what is changed. `sized` says that head changes what starts
+    and loops reach best, and `engines` are those of them that reach what is changed. `loop_only`
+    says that head changes the loop of the engine alone, which nothing else reaches. `by_traces`
+    says whether the traces reach it, None if nobody looked. `cut_short` says that the time ended
+    while the search looked for what reaches the change. `not_run` has what the end of the search
+    left out, and `missing` that part of it without which head cannot be judged: the first workloads
+    of each kind that reaches the change, `left_s` its seconds. `named` are the features that
+    changed statements name: clusters with these come first. Half of the plans for connectors are
+    `about` the traits of cache groups that they name. `in_plans` are the subjects of plans that
+    they name: these are driven beside the traces, which have none of it."""
 
     def __init__(
         self,
@@ -101,32 +100,30 @@ class Search:
         until: float,
         fails: Callable[[], bool],
         show: Show,
-        connected: Collection[str] = (),
-        sized: bool = False,
-        loop_only: bool = False,
-        paired: Collection[str] = (),
         longest: float | None = None,
     ) -> None:
+        ours = changes.accounting
+        parts = {each.part for each in ours}
         self.comparison = comparison
         self.changes = changes
-        self.changed = [each.key for each in changes.accounting]
-        self.statements = [key for each in changes.accounting for key in each.statements]
-        self.named = named_features.named(changes.accounting)
+        self.changed = [each.key for each in ours]
+        self.statements = [key for each in ours for key in each.statements]
+        self.connected = [each.key for each in ours if each.part in CONNECTED]
+        self.paired = [each.key for each in ours if each.part == NIXL]
+        self.sized = bool(parts & STARTED) or named_features.in_loops(ours)
+        self.loop_only = parts <= {LOOP}
+        self.named = named_features.named(ours)
         awaited = [key for each in changes.judged for key in each.awaited]
         further = Further(comparison.seed)
         self.differing = Differing(comparison, further)
         self.near = Reaching(comparison, further, [*self.changed, *awaited])
         self.scouts = Scouts(comparison, self.named)
-        self.about = named_features.traits(changes.accounting)
-        self.in_plans = named_features.in_plans(changes.accounting)
+        self.about = named_features.traits(ours)
+        self.in_plans = named_features.in_plans(ours)
         self.until = until
         self.longest = until if longest is None else longest
         self.fails = fails
         self.show = show
-        self.connected = connected
-        self.paired = paired
-        self.sized = sized
-        self.loop_only = loop_only
         self.engines: list[OfEngines] = []
         self.connectors: Sequence[KitConnector] = ()
         self.reaching: list[str] = []
@@ -347,7 +344,7 @@ class Search:
     def _near_the_rest(self, names: Sequence[str]) -> Sequence[str]:
         """Those of these connectors whose plans execute a function of which something is missing;
         all where none does."""
-        so_far = reached(self.comparison)
+        so_far = self.comparison.reached_by()
         partly = [each.key for each in self.changes.judged if each.awaited - so_far]
         near = {
             each.connector
@@ -384,7 +381,7 @@ class Search:
         if self._due or both.differences.apart:
             return False
         if self._known[0] != len(both.names):
-            so_far = reached(both)
+            so_far = both.reached_by()
             left = unreached(self.changes.accounting, lambda _: so_far)
             names = {each.key for each in left}
             known = all(each.part == USED for each in left) and len(names) < len(self.changed)
@@ -397,7 +394,7 @@ class Search:
     def _missing(self, connected: bool = False) -> set[str]:
         """What nothing executed so far of the changed functions: of those of connectors, which need
         plans, or of the others."""
-        so_far = reached(self.comparison)
+        so_far = self.comparison.reached_by()
         ours = [e for e in self.changes.judged if (e.key in self.connected) is connected]
         missing = {each.key for each in unreached(ours, lambda _: so_far)}
         return missing.union(*(each.awaited - so_far for each in ours))
@@ -476,33 +473,3 @@ class Search:
             if trace.cluster.name == cluster and trace.name in self.comparison.workloads
             for function in self.comparison.reached(trace.name)
         )
-
-
-def reached(comparison: Comparison, subject: str | None = None) -> set[str]:
-    """All that some workload reached, on either side. With the name of a connector, what its plans
-    reached."""
-    return {
-        function
-        for name, each in comparison.workloads.items()
-        if subject is None or (isinstance(each, Plays) and each.connector == subject)
-        for function in comparison.reached(name)
-    }
-
-
-def only_on_base(comparison: Comparison) -> list[Result]:
-    """The results on head of the workloads that could be driven on base alone."""
-    on_base, on_head = comparison.on_base, comparison.on_head
-    names = comparison.names
-    return [on_head[name] for name in names if on_head[name].reason and not on_base[name].reason]
-
-
-def undriven(comparison: Comparison) -> Iterator[str]:
-    """The workloads that could not be driven, grouped by the reason, one line each."""
-    reasons: dict[str, int] = {}
-    for name in comparison.names:
-        for side, results in (("base", comparison.on_base), ("head", comparison.on_head)):
-            if reason := results[name].reason:
-                line = f"on {side}: {reason.splitlines()[0]}"
-                reasons[line] = reasons.get(line, 0) + 1
-    for line, times in reasons.items():
-        yield f"{times} workload{'s' * (times > 1)} {line}"
