@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kvproof.gate.difference.result import Near, Result, pairs
 from kvproof.gate.difference.workload import Episodes, Follow, Plays, Workload
 from kvproof.gate.search import scouts, workloads
-from kvproof.gate.search.further import PARTS, PARTS_IN_ALL, Differing, Further
+from kvproof.gate.search.further import PARTS, PARTS_IN_ALL, Differing, Further, WithGroups
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import SCOUTS
 from kvproof.gate.source.parts import CONNECTORS
@@ -145,10 +145,10 @@ def test_cache_groups_in_which_a_connector_acts_have_further_plans_and_only_thes
     with compared(one, other) as found:
         found.drive([PLANS])
         made = Differing(found, Further(0))
-        further = made.take(PARTS_IN_ALL[tuple])
+        further = made.take(PARTS_IN_ALL[WithGroups])
         found.drive(further)  # they differ, too, in the same cache groups
-        assert [each.kinds for each in further] == ["full+mamba"] * PARTS[tuple]
-        assert len({each.seed for each in further}) == PARTS[tuple]
+        assert [each.kinds for each in further] == ["full+mamba"] * PARTS[WithGroups]
+        assert len({each.seed for each in further}) == PARTS[WithGroups]
         assert not made.take(1)
 
 

@@ -6,7 +6,7 @@ change acts, and what it breaks is near. So these kinds are driven further.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -15,13 +15,21 @@ from kvproof.gate.search import workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.model.config import Cluster
 
-Kind: TypeAlias = Cluster | tuple[str, str]
-"""A cluster with the jobs that it carries, or a connector and the kinds of its cache groups."""
 
-PARTS = {Cluster: 16, tuple: 4}
+class WithGroups(NamedTuple):
+    """A connector with cache groups of some kinds ("full+window")."""
+
+    connector: str
+    kinds: str
+
+
+Kind: TypeAlias = Cluster | WithGroups
+"""What random runs are of."""
+
+PARTS: dict[type[Kind], int] = {Cluster: 16, WithGroups: 4}
 """The number of workloads of random runs that a kind has where both sides part in it."""
 
-PARTS_IN_ALL = {Cluster: 80, tuple: 16}
+PARTS_IN_ALL: dict[type[Kind], int] = {Cluster: 80, WithGroups: 16}
 """The number of all such workloads of clusters, and of connectors."""
 
 
@@ -64,11 +72,11 @@ class Differing:
         enough."""
         self._look()
         found: list[Workload] = []
-        while len(found) < number and (kinds := self._due(tuple) or self._due(Cluster)):
+        while len(found) < number and (kinds := self._due(WithGroups) or self._due(Cluster)):
             found.append(self._further.next(kinds))
         return found
 
-    def _due(self, of: type) -> list[Kind]:
+    def _due(self, of: type[Kind]) -> list[Kind]:
         """The clusters, or the connectors, as long as one of them is to be driven further."""
         kinds = [each for each in self._kinds if isinstance(each, of)]
         parts = [self._further.parts[each] for each in kinds]
@@ -94,4 +102,4 @@ class Differing:
                 yield each.cluster.carrying(), each
             elif isinstance(each, Plays):
                 kinds = both.on_head[name].kinds[number]
-                yield (each.connector, kinds), replace(each, kinds=kinds)
+                yield WithGroups(each.connector, kinds), replace(each, kinds=kinds)
