@@ -1,6 +1,6 @@
 """Plans for connectors: base and head play the same ones, whatever each of them accepts."""
 
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any
 
 import msgspec
@@ -12,7 +12,7 @@ from kvproof.gate.difference.record import Fatal, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Plays, Workload
 from kvproof.gate.search.comparison import PAST_DEATHS
-from kvproof.gate.side.drawn_plans import PAST
+from kvproof.gate.side.drawn_plans import ABANDONED, PAST, with_plans
 from kvproof.model.plans.connector import ConnectorPlan
 from tests.fake_sides import FakeSide, compared
 from tests.two_machines import result
@@ -108,3 +108,17 @@ def test_what_ends_both_engines_is_left_out_and_the_plan_goes_on(
     for earlier, later in pairwise(base.plans):
         dying = [plan for plan in earlier if any(a["type"] == kind for a in plan["actions"])]
         assert [len(plan["actions"]) - 1 for plan in dying] == [len(p["actions"]) for p in later]
+
+
+def test_in_some_plans_a_client_goes_while_its_request_loads() -> None:
+    """What came before a reset of the engine's own cache is loaded after it (vllm#43371)."""
+    drawn = with_plans(PLANS, Accepts((FIRST,))).plans or ()
+    gone = 0
+    for plan in drawn[ABANDONED - 1 :: ABANDONED]:
+        kinds = [each["type"] for each in plan["actions"]]
+        after = kinds[kinds.index("Reset") :] if "Reset" in kinds else []
+        if "Submit" in after:
+            come = after[after.index("Submit") :]
+            assert [kind for kind, _ in groupby(come)][:3] == ["Submit", "Step", "Abort"]
+            gone += 1
+    assert gone

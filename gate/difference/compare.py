@@ -138,10 +138,10 @@ def dies_alike(key: Key, result: Result) -> bool:
 
 
 def dies_there(key: Key, result: Result) -> bool:
-    """Whether an engine of a result dies of the same statement as this key says, with any cache
-    groups."""
-    ends = {(each.death, each.statement) for each in result.breaks}
-    return bool(key.death) and (key.death, key.statement) in ends
+    """Whether an engine of a result dies of the same statement as this key says, after the same
+    promise was broken, with any cache groups."""
+    ends = {(each.death, each.statement, each.promise) for each in result.breaks}
+    return bool(key.death) and (key.death, key.statement, key.promise) in ends
 
 
 def alike(one: Key, other: Key) -> bool:

@@ -51,7 +51,8 @@ class Key(NamedTuple):
     that raised it. What the exception says is not compared: it has numbers and names of its run.
     `excuses` are what a break needs that is no violation by itself. `shape` says which facts
     contradict each other: a slot that holds nothing has another cause than one with KV of another
-    prompt."""
+    prompt. `promise` is the check that the same event broke before an engine died of it: an
+    exception in vLLM that follows is another one than where all promises were kept."""
 
     signature: Signature
     by: str = ""
@@ -59,12 +60,14 @@ class Key(NamedTuple):
     statement: str = ""
     excuses: tuple[Excuse, ...] = ()
     shape: str = ""
+    promise: str = ""
 
     @property
     def words(self) -> str:
         """The key in one line."""
         where = f", {self.death}" if self.death else ""
         where += f" ({self.statement[:STATEMENT_MAX]})" if self.statement else ""
+        where += f", with {self.promise}" if self.promise else ""
         where += f", by {self.by}" if self.by else ""
         excused = "; ".join(each.says for each in self.excuses)
         return f"{self.signature.words}{where}" + (f", excused: {excused}" if excused else "")
@@ -83,7 +86,7 @@ class Break:
 
     A break of a connector, of a start-up or of the loop of an engine has its plan in `plan` and no
     events. The cluster is the engine of the plan of a connector, else it has a name alone. Its
-    check is one of the contract of these, which has the `severity`.
+    check is one of the contract of these, which has the `severity`. `promise`: see `Key`.
     """
 
     signature: Signature
@@ -97,6 +100,7 @@ class Break:
     statement: str = ""
     plan: Play | Start | Loop | None = None
     severity: Severity | None = None
+    promise: str = ""
 
     @property
     def length(self) -> int:
@@ -119,7 +123,15 @@ class Break:
     def key(self) -> Key:
         """What makes two breaks the same."""
         found = self.finding
-        return Key(self.signature, self.by, self.death, self.statement, found.excuses, found.shape)
+        return Key(
+            self.signature,
+            self.by,
+            self.death,
+            self.statement,
+            found.excuses,
+            found.shape,
+            self.promise,
+        )
 
     @property
     def order(self) -> tuple[bool, int]:

@@ -217,7 +217,9 @@ class _Played:
         self.waits = any(isinstance(each, Waits | Unfreed) for each in facts)
         before = dict(self.breaks)
         findings = [*broken(facts, self.past, self.tally)]
-        new = [self._break(finding, at, before) for finding in findings]
+        fatal = [e.invariant for e in findings if CONTRACT[e.invariant].severity == Severity.CRASH]
+        promise = next((each for each in fatal if each != engine_survives.id), "")
+        new = [self._break(finding, at, before, promise) for finding in findings]
         for found in new:
             self.recorder.violated(found.finding)
             self.breaks.setdefault(found.key, found)
@@ -258,9 +260,11 @@ class _Played:
             return "Drain"
         return str(self.plan.actions[at - 1].__struct_config__.tag) if at else "Start"
 
-    def _break(self, finding: Finding, at: int, before: Mapping[Key, Break]) -> Break:
+    def _break(
+        self, finding: Finding, at: int, before: Mapping[Key, Break], promise: str = ""
+    ) -> Break:
         """The break of a finding. It may be a consequence of an earlier one, but not of one that is
-        less grave."""
+        less grave. A death follows the `promise` that the same event broke."""
         grave = CONTRACT[finding.invariant].severity
         after = tuple(key for key in before if CONTRACT[key.signature.check].severity <= grave)
         engine, actions = self.plan.engine, self.plan.actions[:at]
@@ -290,6 +294,7 @@ class _Played:
             statement=died.statement if died else "",
             plan=Play("", self.name, msgspec.to_builtins(plan)),
             severity=grave,
+            promise=promise if died else "",
         )
 
 

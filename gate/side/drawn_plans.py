@@ -2,6 +2,7 @@
 play the same plans: what a side would draw by itself depends on what it accepts."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -17,6 +18,10 @@ STEPS = ("Step", "Output", "Drain")
 
 PAST = "past what ends both"
 """The end of the name of a workload whose plans lack what ended them on both sides."""
+
+
+ABANDONED = 3
+"""Of so many plans, a client goes in one while its request loads."""
 
 
 def accepted_by_both(base: Accepts, head: Accepts) -> Accepts:
@@ -61,7 +66,23 @@ def with_plans(workload: Plays, accepts: Accepts) -> Plays:
         workload.seed,
         lambda plan: chosen.append(msgspec.to_builtins(plan)),
     )
-    return msgspec.structs.replace(workload, plans=tuple(chosen))
+    plans = (each if n % ABANDONED else abandoned(each) for n, each in enumerate(chosen, 1))
+    return msgspec.structs.replace(workload, plans=tuple(plans))
+
+
+def abandoned(plan: dict[str, Any]) -> dict[str, Any]:
+    """A plan in which a client goes while its request loads: what has come before a reset of the
+    engine's own cache is loaded in the first step after it. The plan itself where no request comes
+    after a reset."""
+    kinds = [each["type"] for each in plan["actions"]]
+    after = kinds.index("Reset") if "Reset" in kinds else len(kinds)
+    if "Submit" not in kinds[after:]:
+        return plan
+    at = kinds.index("Submit", after)
+    while kinds[at : at + 1] == ["Submit"]:
+        at += 1
+    goes = [{"type": "Step"}, {"type": "Abort"}]
+    return {**plan, "actions": [*plan["actions"][:at], *goes, *plan["actions"][at:]]}
 
 
 def past_deaths(workload: Plays, taken: Sequence[Pair]) -> Plays | None:

@@ -22,7 +22,7 @@ from kvproof.gate.search.shorter import shorter
 from kvproof.gate.side import connector_plans
 from kvproof.live.store import Storeless
 from kvproof.model.config import EngineConfig, Group
-from kvproof.model.plans.connector import ConnectorPlan, SubmitRequest
+from kvproof.model.plans.connector import ConnectorPlan, Drain, ResetCache, SubmitRequest
 from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF
 from tests.cover import others_nightly
@@ -153,3 +153,18 @@ def test_what_the_scheduler_counts_beside_other_groups_is_one_mistake() -> None:
         found.add(tuple(each.signature for each in one.breaks))
     [signatures] = found
     assert {each.check for each in signatures} == {"statistics_count_once"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "promise"),
+    [("LoadIsReportedTwice", "reports_are_of_known_transfers"), ("DiesAtShutdown", "")],
+)
+def test_a_death_says_which_promise_the_connector_broke(kind: str, promise: str) -> None:
+    """What the scheduler dies of is another defect where the connector kept all promises."""
+    engine = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
+    prompt = SubmitRequest(0, 14)
+    plan = ConnectorPlan(engine, (prompt, Drain(), ResetCache(), prompt, Drain()))
+    play = Play("", "ours", msgspec.to_builtins(plan))
+    [found] = KitSide(f"tests.connectors.mistakes:{kind}").drive([play])
+    deaths = [each for each in found.breaks if each.death]
+    assert [(each.promise, each.key.promise) for each in deaths] == [(promise, promise)]
