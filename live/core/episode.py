@@ -35,10 +35,10 @@ from kvproof.model.plans.messages import (
 )
 
 BLOCKS_OF_PREFILL = 1000
-"""The number of blocks of a prefill node, in which any request has room."""
+"""The number of blocks of a prefill node, in which a prompt of each length has room."""
 
-OFFERS_KEPT = 256
-"""The number of prefilled prompts that are kept."""
+NODES_KEPT = 64
+"""The number of prefill nodes whose offers are kept."""
 
 BUSY_MAX = 200
 """The number of moments without an answer, after the end of the plan, after which the loop counts
@@ -375,29 +375,33 @@ def offer(one: Send, plan: EnginePlan) -> dict[str, Any]:
         blocks=BLOCKS_OF_PREFILL,
         override=True,
         auto=False,
+        drafts=0,
         recompute=False,
         actions=(),
     )
-    params = _offer(alike, len(one.tokens))
+    params = _offers(alike)[len(one.tokens)]
     return {**params, "remote_engine_id": "P", "remote_request_id": f"P-{one.request}"}
 
 
-@functools.lru_cache(OFFERS_KEPT)
-def _offer(plan: EnginePlan, length: int) -> dict[str, Any]:
-    """The parameters that a P of this plan returns for a prompt of this length."""
+@functools.lru_cache(NODES_KEPT)
+def _offers(plan: EnginePlan) -> dict[int, dict[str, Any]]:
+    """The parameters that a P of this plan returns for a prompt of each length. It computes all of
+    them in order, so that what it returns for one does not depend on those that were asked for."""
     engine = Engine(plan, [PLENTY_BYTES] * len(plan.workers()), plan.blocks)
     asks = {"do_remote_decode": True, "do_remote_prefill": False}
-    engine.add(engine.request("p", range(1, length + 1), 1, asks))
-    params: dict[str, Any] = {}
-    for _ in range(LENGTH):
-        engine.step()
-        for outputs in engine.outputs():
-            for each in outputs.outputs:
-                params = each.kv_transfer_params or params
-        if params:
-            break
+    offers: dict[int, dict[str, Any]] = {}
+    for length in range(1, LENGTH):
+        prompt = range(length * LENGTH, length * LENGTH + length)
+        request = engine.add(engine.request(f"p{length}", prompt, 1, asks))
+        for _ in range(LENGTH):
+            if not request.is_finished():
+                engine.step()
+        ended = (each for outputs in engine.outputs() for each in outputs.outputs)
+        offers[length] = {}
+        for each in ended:
+            offers[length] = each.kv_transfer_params or offers[length]
     engine.close()
-    return params
+    return offers
 
 
 PAUSES = ("pause_generation", "pause_scheduler")
