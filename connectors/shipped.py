@@ -217,6 +217,8 @@ MOONCAKE = TestedConnector(
     options=(
         (("save_decode_cache", True),),
         (("enable_cross_layers_blocks", "true"),),
+        (("lookup_async", True),),
+        (("cache_prefix", "users"),),
     ),
     by_block=True,
 )
