@@ -12,6 +12,8 @@ import msgspec
 
 from kvproof.model.config.config_json import ClusterFile
 from kvproof.model.files.writing import replace
+from kvproof.model.plans.connector import ConnectorPlan
+from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.records.lines import RecordLine
 from kvproof.model.traces.lines import AnyLine
 from kvproof.reports.output.base import OutputPart, Stopped
@@ -56,11 +58,12 @@ FOLDER = Path("docs/schemas")
 TYPES: dict[str, tuple[Any, ...]] = {
     "cluster.json": (ClusterFile,),
     "output.json": OUTPUTS,
+    "plan.json": (EnginePlan, ConnectorPlan),
     "record.json": get_args(RecordLine),
     "trace.json": get_args(AnyLine),
 }
-"""The types in each file. Where there are several, each output, or each line of a trace or of a
-record, is of one of them."""
+"""The types in each file. Where there are several, each output, each plan, or each line of a trace
+or of a record, is of one of them."""
 
 
 def schema(kinds: tuple[Any, ...]) -> dict[str, Any]:

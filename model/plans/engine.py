@@ -55,14 +55,18 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
 
 class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
     """The plan of an engine core: what it is started with, and then the actions of its clients,
-    which its loop gets. Each of the pipeline stages has `ranks` workers with equal layers.
+    which its loop gets. Each of the pipeline stages has `ranks` workers with equal layers. A step
+    computes at most `chunk_tokens` tokens; with `overlaps`, one may begin before the output of the
+    one before has arrived. The engine has `prefix_caching`, and vLLM's `hybrid` KV cache manager.
+    `layout` is the KV cache layout that its workers like best. The request that runs alone has
+    `max_model_len` tokens, of which `answer_tokens` are the answer.
 
     `blocks` says how much memory there is, in blocks beyond what one request of `max_model_len`
     tokens needs (the null block included): `need` is the number that a run with plenty of memory
-    took, and `ample` is a bound that no engine has to exceed. If it is `given`, `blocks` is the
-    whole number; the engine is then started once, and no request runs alone. Each worker has the
-    memory of these blocks, and `odd_bytes` more, less than a block. The worker with the number
-    `richer` (modulo the number of workers) has the memory of `more` further blocks. With
+    took, and `ample` is a bound that no engine has to exceed (`counted_from`). If it is `given`,
+    `blocks` is the whole number; the engine is then started once, and no request runs alone. Each
+    worker has the memory of these blocks, and `odd_bytes` more, less than a block. The worker with
+    the number `richer` (modulo the number of workers) has the memory of `more` further blocks. With
     `override`, the number is `num_gpu_blocks_override`, and memory is plenty. With `auto`, vLLM is
     asked to fit `max_model_len` to the memory.
 

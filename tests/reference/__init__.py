@@ -13,6 +13,7 @@ BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "files.md": {
         "cluster": files.cluster,
         "trace": files.trace,
+        "plan": files.plan,
         "record": files.record,
         "output": files.output,
     },

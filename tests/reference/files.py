@@ -52,6 +52,21 @@ def record() -> str:
     return _sections(defs, [name for name in defs if name not in known])
 
 
+def plan() -> str:
+    """The plan of an engine core and that of a connector, and the actions in each."""
+    defs = schema(TYPES["plan.json"])["$defs"]
+
+    def actions(tag: str) -> str:
+        tags = {name: part["properties"].get(tag, {}) for name, part in defs.items()}
+        named = [name for name, kind in tags.items() if len(kind.get("enum", ())) == 1]
+        rows = ((code(name), _fields(defs[name]), _description(defs[name])) for name in named)
+        return table(("action", "fields", "meaning"), rows)
+
+    of_core = _sections(defs, ["EnginePlan", "Layer"])
+    of_connector = _sections(defs, ["ConnectorPlan"])
+    return "\n\n".join((of_core, actions("kind"), of_connector, actions("type")))
+
+
 def output() -> str:
     """The objects that `--json` prints."""
     defs = schema(TYPES["output.json"])["$defs"]
