@@ -358,7 +358,7 @@ def rounds(
     ]
     if forgets:
         rare += [
-            st.tuples(st.just(Forget())),
+            st.tuples(st.builds(Forget, st.booleans())),
             st.tuples(st.builds(Fail, st.integers(1, 3), st.booleans())),
         ]
     if overlaps:

@@ -166,10 +166,11 @@ def _act(engine: Played, memory: Memory, action: Action) -> None:
         engine.drain()
         engine.restart(action.another)
     elif isinstance(action, Forget):
-        memory.forget()
+        memory.forget(action.part)
         engine.loses()
     elif isinstance(action, Fail):
         memory.fail(action.times, action.raises)
+        engine.clock.files_gone = action.times
         engine.loses()
 
 

@@ -43,14 +43,15 @@ class Clock:
     worker that works has the rank `rank` of `ranks`, and the tokens of a block lie on `stripes` of
     them. Kernels take blocks of `kernel_tokens` tokens, of any number if it is 0. The clocks of
     workers are `ahead` seconds ahead of other clocks. With `by_block`, a block that is being copied
-    needs no second copy. With `buffered`, NIXL cannot read the memory of the device."""
+    needs no second copy. With `buffered`, NIXL cannot read the memory of the device. In so many of
+    the next reads of files, one of them is gone (`files_gone`)."""
 
     def __init__(self, copies: Copies, by_block: bool = True, buffered: bool = False) -> None:
         self.late, self.window = copies.late, copies.steps
         self.by_block, self.buffered = by_block, buffered
         self.now = 0
         self.rank, self.ranks, self.stripes = 0, 1, 1
-        self.kernel_tokens = self.ahead = 0
+        self.kernel_tokens = self.ahead = self.files_gone = 0
         self.shared: dict[str, Any] = {}
         self.order = ModelOrder(by_block)
         self._threads: list[Callable[[], None]] = []

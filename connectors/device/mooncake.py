@@ -120,7 +120,7 @@ class TransferEngine(StoreClient):
         self.port = len(self.engines)
         self.known: list[tuple[int, int]] = []
 
-    def forget(self) -> None:
+    def forget(self, part: bool) -> None:  # noqa: ARG002 (a connection has no parts)
         """End all connections: the next write fails."""
         self.failures = max(self.failures, 1)
 

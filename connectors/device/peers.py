@@ -37,7 +37,7 @@ class Network(StoreClient):
         self.watched: dict[str, deque[int]] = {}
         self.dealers: list[PeerSocket] = []
 
-    def forget(self) -> None:
+    def forget(self, part: bool) -> None:  # noqa: ARG002 (a connection has no parts)
         """End all connections."""
         self.early.clear()
         for router in self.listening.values():

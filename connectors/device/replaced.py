@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ STORE = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.worker"
 HOST_BUFFERS = "vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker"
 HIDDEN = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_connector"
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
+FILES = f"{OFFLOAD}.tiering.fs.manager"
 PEERS = f"{OFFLOAD}.tiering.p2p"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 UTILS = "vllm.distributed.kv_transfer.kv_connector.utils"
@@ -208,6 +209,19 @@ def _group(clock: Clock) -> Any:
     )
 
 
+def _read_files(clock: Clock) -> Any:
+    """Replace the function that reads files: one of them may be gone when it is read."""
+    from vllm.v1.kv_offload.tiering.fs.io import batch_load_block
+
+    def read(paths: Sequence[str], *more: Any, **named: Any) -> Any:
+        if clock.files_gone:
+            clock.files_gone -= 1
+            Path(paths[len(paths) // 2]).unlink(missing_ok=True)
+        return batch_load_block(paths, *more, **named)
+
+    return read
+
+
 GROUP = SimpleNamespace(world_size=1, rank_in_group=0)
 
 COPIES = "copies are made at the moment that the kit chooses"
@@ -223,6 +237,7 @@ BUFFERS = "NIXL has buffers on the host, as for a device that it cannot read"
 NO_KERNEL = "no kernel runs: blocks are small"
 ONE_RANK = "there is one rank and no process group"
 ENDS = "what is thrown away after its episode has nothing to shut down"
+GONE = "a file is gone when it is read, as another process has removed it"
 RANKS = "the ranks are of one process, without a process group"
 
 REPLACED: tuple[Replacement, ...] = (
@@ -283,6 +298,7 @@ REPLACED: tuple[Replacement, ...] = (
         Replacement(f"{place}:queue", QueueModule, THREADS)
         for place in (SIMPLE, f"{OFFLOAD}.tiering.async_lookup", STORE)
     ),
+    Replacement(f"{FILES}:batch_load_block", _read_files, GONE, other=True),
     Replacement(f"{STORE}:KVTransferThread.start", _thread_start, THREADS),
     Replacement(f"{STORE}:threading", Threads, THREADS),
     Replacement(f"{STORE}:time", PeerTime, "who sleeps waits for a copy", other=True),

@@ -37,9 +37,10 @@ class StoreClient:
             yield Stored(len(cls.sent), sum(cls.sent))
             cls.sent.clear()
 
-    def forget(self) -> None:
-        """Remove all values from the store."""
-        self.kept.clear()
+    def forget(self, part: bool) -> None:
+        """Remove all values from the store, or every second one."""
+        for key in [*self.kept][:: 1 + part]:
+            del self.kept[key]
 
     def fails(self) -> bool:
         """Whether this call fails. Raises RuntimeError if failures are exceptions."""
@@ -57,15 +58,19 @@ class Memory:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def forget(self) -> None:
-        """Remove all content."""
-        for path in self.folder.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
+    def forget(self, part: bool) -> None:
+        """Remove all content, or every second file and value."""
+        if part:
+            for path in sorted(each for each in self.folder.rglob("*") if each.is_file())[::2]:
                 path.unlink()
-        for store in StoreClient.made:
-            store.forget()
+        else:
+            for path in self.folder.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+        for store in StoreClient.made[: 1 if part else None]:  # they share what they keep
+            store.forget(part)
 
     def fail(self, times: int, raises: bool) -> None:
         """Let the next calls fail; with an exception if `raises`."""

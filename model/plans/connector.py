@@ -158,11 +158,15 @@ class ResumeEngine(Struct, frozen=True, tag="Resume", forbid_unknown_fields=True
 
 
 class Forget(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """The memory behind the connector loses all its content."""
+    """The memory behind the connector loses all its content, or a `part` of it: another process
+    makes room, and what is left no longer belongs together."""
+
+    part: bool = False
 
 
 class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """The next calls of the memory behind the connector fail; with `raises`, by an exception."""
+    """The next calls of the memory behind the connector fail; with `raises`, by an exception. Of
+    files that are read together, one is gone."""
 
     times: Annotated[int, Meta(ge=1, le=8)] = 1
     raises: bool = False
@@ -440,6 +444,8 @@ def _more(action: Action) -> str:
         return f", {action.times} times"
     if isinstance(action, Fail):
         return f" in its next {action.times} calls" + ", a store by an exception" * action.raises
+    if isinstance(action, Forget):
+        return ", but for every second value" * action.part
     if isinstance(action, ResetCache):
         return ", and the connector's" * action.connector + (
             "; requests that run are preempted" * action.running
@@ -475,7 +481,7 @@ WORDS: dict[type, str] = {
     ResetCache: "the engine's own prefix cache is emptied",
     PauseEngine: "the engine is paused",
     ResumeEngine: "the pause ends",
-    Forget: "the store forgets all that it has, or the network all connections",
+    Forget: "the store forgets what it has, or the network all connections",
     Fail: "the store or the network fails",
     Restart: "the engine ends its work and is started again",
 }

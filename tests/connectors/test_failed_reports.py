@@ -9,9 +9,18 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 
 from kvproof.connectors.episode import EpisodeResult, play
+from kvproof.connectors.shipped import SHIPPED
 from kvproof.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
-from kvproof.model.plans.connector import ConnectorPlan, Drain, Forget, ResetCache, SubmitRequest
+from kvproof.model.plans.connector import (
+    ConnectorPlan,
+    Drain,
+    Fail,
+    Forget,
+    ResetCache,
+    Restart,
+    SubmitRequest,
+)
 from tests.connectors.store import LaterStore
 
 pytestmark = pytest.mark.live
@@ -85,3 +94,20 @@ def test_a_failure_hides_no_later_load() -> None:
 
 def test_a_failure_of_no_load_is_named() -> None:
     assert "reports_are_of_known_transfers" in rules(FailsNothing)
+
+
+def test_of_files_that_are_read_together_one_may_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from vllm.v1.kv_offload.tiering.manager import TieringOffloadingManager
+
+    end, loaded = TieringOffloadingManager._complete_promotion, []
+
+    def ended(manager: Any, job: Any, result: Any) -> None:
+        loaded.append(None if result.success else len(result.successful_keys or ()))
+        end(manager, job, result)
+
+    monkeypatch.setattr(TieringOffloadingManager, "_complete_promotion", ended)
+    asked = SubmitRequest(0, 14), Drain()
+    plan = ConnectorPlan(ENGINE, (*asked, Restart(), Fail(), *asked, Restart(), *asked))
+    assert play(SHIPPED["offloading-files"].subject, plan).findings == ()
+    assert loaded[0] == 1
+    assert None in loaded[1:]

@@ -113,8 +113,9 @@ def test_nothing_is_lost_without_a_mistake(name: str) -> None:
         (ConnectorPlan(ENGINE, (SubmitRequest(0, 14), SubmitRequest(0, 14), Drain())), 0, 0),
         (ConnectorPlan(ENGINE, (*AGAIN[:2], ResetCache(connector=True), *AGAIN[3:])), 0, 1),
         (ConnectorPlan(ENGINE, (*AGAIN[:2], Forget(), *AGAIN[2:])), 0, 1),
+        (ConnectorPlan(ENGINE, (*AGAIN[:2], Forget(part=True), *AGAIN[2:])), 0, 1),
     ],
-    ids=["kept", "not yet stored", "reset", "forgotten"],
+    ids=["kept", "not yet stored", "reset", "forgotten", "forgotten in part"],
 )
 def test_a_prompt_is_expected_that_ended_and_was_not_forgotten(
     plan: ConnectorPlan, asked: int, excused: int
