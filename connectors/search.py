@@ -243,7 +243,7 @@ def search(
 TRIES_MAX = 150
 """The largest number of smaller plans that are tried."""
 
-PLAIN = ("copies", "stops", "clock_ahead", "options", "load_failure")
+PLAIN = ("copies", "stops", "clock_ahead", "options", "load_failure", "uncut")
 """The fields of a plan whose defaults are tried."""
 
 PLAIN_REQUEST = ("beside", "computes_all", "images", "asks", "turn", "answer", "max_tokens")

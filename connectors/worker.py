@@ -91,6 +91,8 @@ class ConnectorWorker:
         self.sharing = {f"layers.{len(names)}.attn": names[0]} if plan.shared_layer else {}
         self.batch = Batch(self.cfg)
         self.computed: dict[str, int] = {}
+        if plan.uncut:
+            self.vllm_config.scheduler_config.disable_chunked_mm_input = True
         self.encoder = EncoderCache(plan.encoder_tokens, self.vllm_config)
         self.encoder.fit(scheduler)
         context = self.vllm_config.compilation_config.static_forward_context

@@ -230,7 +230,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     is shut down at once, with all work in progress. With `local`, the windows of the engine are
     chunked local attention: a token reads from the last multiple of the window on. Of the drafts of
     a step, the first `accepted` are accepted. `encoder_tokens` is the room of the encoder cache,
-    and what the encoder may compute in a step; without images it is 0. The tokens of an attention
+    and what the encoder may compute in a step; without images it is 0. If images are `uncut`, no
+    step ends inside one (`disable_chunked_mm_input`). The tokens of an attention
     block lie on `ranks` ranks in turn (decode context parallelism): the block sizes of the engine
     are those of all ranks, and each rank has a worker. With `tensor`, each of the ranks has all
     tokens, of its own heads and states (tensor parallelism). With `every_state`, Mamba layers cache
@@ -274,6 +275,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     options: Options = ()
     unlike: Unlike = ""
     buffered: bool = False
+    uncut: bool = False
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -419,6 +421,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
         more += f", {engine.drafts} drafts, {plan.accepted} accepted"
     if plan.encoder_tokens:
         more += f"; an encoder cache of {plan.encoder_tokens} tokens"
+        more += ", images are not cut" * plan.uncut
     shown = [
         f"engine: {engine.num_blocks} blocks; {plan.words}; {engine.chunk_tokens} tokens a "
         f"step{more}; {_copies(plan.copies)}"

@@ -471,3 +471,11 @@ def test_an_image_that_may_not_be_cut_is_computed_as_a_whole(
     image = SubmitRequest(0, 12, 2, images=(Image(0, 5, 6),))
     engine = engine_of(chunk_tokens=8)
     assert rules(played("images", image, engine=engine, encoder_tokens=8)) == breaks
+
+
+@pytest.mark.parametrize("uncut", [False, True])
+def test_a_plan_says_whether_images_may_be_cut(uncut: bool) -> None:
+    image = SubmitRequest(0, 12, 2, images=(Image(0, 5, 6),))
+    engine = engine_of(chunk_tokens=8)
+    result = played("images", image, engine=engine, encoder_tokens=8, uncut=uncut)
+    assert bool(result.excused["images_are_not_cut"]) is not uncut
