@@ -521,7 +521,7 @@ def test_what_head_does_more_often_and_nobody_weighed_is_not_green(
     judged: Any, kind: Any, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need = Need("room_is_used", (kind("it is so"),))
-    monkeypatch.setattr(Needs, "weigh", lambda self, _: setattr(self, "unweighed", [need]) or ())
+    monkeypatch.setattr(Needs, "weigh", lambda self, *_: setattr(self, "unweighed", [need]) or ())
     gate = judged(nothing, nothing)
     assert gate.verdict == verdict
     told = "seen more often on head, and not weighed: room_is_used, excused: it is so"

@@ -346,6 +346,17 @@ def test_what_there_was_no_time_to_weigh_is_named(compare: Compare, excuse: Any)
     assert not found.costs
 
 
+@pytest.mark.parametrize(("excuse", "left"), [(TODAY, 0), (MAY, 1)])
+def test_choices_leave_time_for_what_is_counted(compare: Compare, excuse: Any, left: int) -> None:
+    found = compare(
+        lambda w: excused(w, *[need(excuse)] * (w.name == "another run"), times=6),
+        lambda w: excused(w, need(excuse), times=6),
+    )
+    found.drive([replace(RUN, name="another run"), RUN])
+    found.weigh_needs(lambda: True, lambda: False)
+    assert len(found.needs.unweighed) == left
+
+
 def test_a_side_for_which_nothing_was_drawn_could_not_be_driven() -> None:
     def cannot(workload: Workload) -> Result:
         return Result(workload.name, reason="This vLLM has no x")

@@ -304,16 +304,19 @@ class Comparison:
         self.introduced.append(one)
         self.notify(one)
 
-    def weigh_needs(self, go_on: Callable[[], bool]) -> None:
+    def weigh_needs(
+        self, go_on: Callable[[], bool], of_choices: Callable[[], bool] | None = None
+    ) -> None:
         """Tell what head breaks in a shape that base has shown in no run of the search, and what
-        head needs, or breaks, more often than base: a choice is a cost. Raises Ended."""
+        head needs, or breaks, more often than base: a choice is a cost. `go_on` and `of_choices`
+        are as for `Needs.weigh`. Raises Ended."""
         pending, self.in_other_shapes = self.in_other_shapes, []
         for one in pending:
             if any(of_one_shape(one.found.key, each) for each in self.on_base.values()):
                 self.on_both.add(one.found.key)
             elif not self._is_introduced(one.found.key):
                 self._weigh_shape(one)
-        for name, found, head in self.needs.weigh(go_on):
+        for name, found, head in self.needs.weigh(go_on, of_choices):
             if self._is_introduced(found.key):
                 continue
             one = Confirmed(name, found, frozenset(head.reached))

@@ -136,7 +136,7 @@ class _Judge:
             cannot = self._searched()
             if not (cannot or self._fails()):
                 self.line.show("comparing what costs more ...")
-                self.comparison.weigh_needs(self._may_weigh)
+                self.comparison.weigh_needs(self._may_weigh, self._may_weigh_choices)
                 if self._may_weigh():
                     weighed = costs(self.comparison, self._may_weigh)
                     found_costs = weighed.costs
@@ -222,6 +222,11 @@ class _Judge:
 
     def _has_time(self) -> bool:
         return bool(time.monotonic() < self.end)
+
+    def _may_weigh_choices(self) -> bool:
+        """Whether there is time for a choice of head: half of it is for the quantities."""
+        half = (FOUND + WEIGHED) / 2
+        return bool(time.monotonic() < self.begin + half * self.args.budget)
 
     def _may_weigh(self) -> bool:
         return bool(time.monotonic() < self.begin + WEIGHED * self.args.budget)

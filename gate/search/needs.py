@@ -118,14 +118,20 @@ class Needs:
             if not (weighed or need in self._told or self._base_does(need)):
                 yield from self._again(need)
 
-    def weigh(self, go_on: Callable[[], bool]) -> Iterator[tuple[str, Break, Result]]:
-        """What head needs more often, in the search and again in fresh runs. Those for which there
-        was no time, or which were too many, are left in `unweighed`, and those that come again, and
-        not significantly more often in fresh runs, in `not_more`. Raises Ended."""
+    def weigh(
+        self, go_on: Callable[[], bool], of_choices: Callable[[], bool] | None = None
+    ) -> Iterator[tuple[str, Break, Result]]:
+        """What head needs more often, in the search and again in fresh runs. `of_choices` says
+        whether to go on with what is a choice, which comes last. Those for which there was no time,
+        or which were too many, are left in `unweighed`, and those that come again, and not
+        significantly more often in fresh runs, in `not_more`. Raises Ended."""
         likely = self.likely
         likely.sort(key=lambda n: (len(n.excuses) > 0, is_choice(n), self.less[n] - self.more[n]))
         self.unweighed = likely
-        while self.unweighed and len(likely) - len(self.unweighed) < WEIGHED_MAX and go_on():
+        while self.unweighed and len(likely) - len(self.unweighed) < WEIGHED_MAX:
+            choice = is_choice(self.unweighed[0])
+            if not (of_choices or go_on if choice else go_on)():
+                return
             need, *self.unweighed = self.unweighed
             for shown in self._again(need):
                 if self._more_often(shown[1], need):
