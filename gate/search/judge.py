@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kvproof.gate.difference.compare import alike
+from kvproof.gate.difference.compare import Candidate, alike
 from kvproof.gate.difference.judged import Key
 from kvproof.gate.difference.protocol import RecordRun, Seen
 from kvproof.gate.difference.result import Result, severity
@@ -274,49 +274,40 @@ class _Judge:
 
     def _not_run(self) -> list[str]:
         """What was not judged, one line each."""
-        again = [
-            f"seen once on head and not again: {one.found.key.words} in {one.workload}"
-            for one in self.comparison.not_again
-        ]
-        searched = [*self.search.not_run, *self.comparison.one_sided, *self.comparison.undriven]
-        needs_earlier = [
-            f"seen on head after earlier runs of its process alone, and base could not be asked: "
-            f"{one.found.key.words} in {one.workload}"
-            for one in self.comparison.needs_earlier
-        ]
-        unconfirmed = [
-            f"seen on head, and base could not be asked: {one.found.key.words} in {one.workload}"
-            for one in self.comparison.unconfirmed
-        ]
-        instead = [
-            f"not counted, because base breaks {worse.signature.check} in the same run: "
-            f"{one.found.key.words} in {one.workload}"
-            for one, worse in self.comparison.instead
-        ]
-        shapes = [
-            f"seen on head alone in this shape, and the search ended before base was asked for it: "
-            f"{one.found.key.words} in {one.workload}"
-            for one in self.comparison.in_other_shapes
-        ]
-        needs = self.comparison.needs
-        excused = [
-            *(f"seen on head and not again: {in_words(each)}" for each in needs.not_again),
-            *(f"seen more often on head, and not weighed: {in_words(e)}" for e in needs.unweighed),
-            *(f"seen more often on head, by chance perhaps: {in_words(e)}" for e in needs.not_more),
-        ]
-        unwatched = [
+        both, needs = self.comparison, self.comparison.needs
+        seen: dict[str, Sequence[Candidate | Confirmed]] = {
+            "seen once on head and not again": both.not_again,
+            "seen on head after earlier runs of its process alone, and base could not be asked": (
+                both.needs_earlier
+            ),
+            "seen on head, and base could not be asked": both.unconfirmed,
+            "seen on head alone in this shape, and the search ended before base was asked for it": (
+                both.in_other_shapes
+            ),
+        }
+        needed = {
+            "seen on head and not again": needs.not_again,
+            "seen more often on head, and not weighed": needs.unweighed,
+            "seen more often on head, by chance perhaps": needs.not_more,
+        }
+        unwatched = (
             f"what runs reach of {file} is not known on {side}"
-            for side, seen in zip(("base", "head"), self.seen or (), strict=False)
-            for file in seen.unwatched
-        ]
+            for side, look in zip(("base", "head"), self.seen or (), strict=False)
+            for file in look.unwatched
+        )
         return [
-            *searched,
-            *again,
-            *needs_earlier,
-            *unconfirmed,
-            *instead,
-            *shapes,
-            *dict.fromkeys(excused),
+            *self.search.not_run,
+            *both.one_sided,
+            *both.undriven,
+            *(f"{what}: {_with_place(one)}" for what, those in seen.items() for one in those),
+            *(
+                f"not counted, because base breaks {worse.signature.check} in the same run: "
+                f"{_with_place(one)}"
+                for one, worse in both.instead
+            ),
+            *dict.fromkeys(
+                f"{what}: {in_words(each)}" for what, those in needed.items() for each in those
+            ),
             *unwatched,
             *self.not_written,
         ]
@@ -427,6 +418,11 @@ def not_driven(functions: Sequence[ChangedFunction]) -> str:
     device = ", ".join(file for file in files if of_device(file))
     why = f"; what is in {device} runs with a model on its device alone" if device else ""
     return f"head changes accounting that no run of kvproof drives yet: {', '.join(listed)}{why}"
+
+
+def _with_place(one: Candidate | Confirmed) -> str:
+    """A break of head, and where it was seen."""
+    return f"{one.found.key.words} in {one.workload}"
 
 
 def _why(results: Sequence[Result]) -> str:
