@@ -88,6 +88,25 @@ def test_a_call_that_an_ending_engine_refuses_changes_nothing() -> None:
 
 
 @pytest.mark.live
+def test_answers_to_several_requests_do_not_depend_on_the_seed_of_hashes() -> None:
+    plays()
+    from vllm.v1.request import RequestStatus
+
+    from kvproof.live.core.engine import PLENTY_BYTES, Engine
+
+    engine = Engine(given(), [PLENTY_BYTES], given().blocks)
+    names = [f"r{number}" for number in range(9)]
+    for name in names:
+        engine.add(engine.request(name, [1], 1))
+    scheduler = engine.core.scheduler
+    aborted = scheduler.finish_requests(None, RequestStatus.FINISHED_ABORTED)
+    engine.core._send_abort_outputs(aborted)
+    [answer] = engine.outputs()
+    engine.close()
+    assert [each.request_id for each in answer.outputs] == names
+
+
+@pytest.mark.live
 def test_a_break_is_written_as_a_plan_that_replays(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Any
 ) -> None:

@@ -205,9 +205,15 @@ class Engine:
         return bool(self.core.shutdown_state.name != "RUNNING")
 
     def outputs(self) -> Iterator[Any]:
-        """The outputs for clients since the last call."""
+        """The outputs for clients since the last call. Those of several requests, which vLLM may
+        have read from a set, are in the order of their names: that of a set depends on the seed of
+        hashes."""
         while not self.core.output_queue.empty():
-            yield self.core.output_queue.get_nowait()[1]
+            outputs = self.core.output_queue.get_nowait()[1]
+            outputs.outputs.sort(key=lambda each: each.request_id)
+            if outputs.finished_requests:
+                outputs.finished_requests = {*outputs.finished_requests}
+            yield outputs
 
     def mark(self, answers: Iterable[object]) -> int:
         """The mark of what can be seen now: the steps that the workers were given since the last
