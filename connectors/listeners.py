@@ -3,7 +3,7 @@ that it reports of prompts, the hashes in its KV events, and what its connector 
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from kvproof.model.facts.connectors import (
     PromptReported,
     TierCalled,
     TierIdle,
+    TierLoads,
     TierNotified,
     TokensLookedUp,
 )
@@ -47,6 +48,13 @@ class NotifiedTier:
         self.begun: dict[str, None] = {}
         self.ended: set[str] = set()
         self.starts: set[str] = set()
+        self.loaded: set[Any] = set()
+
+    def loads(self, keys: Sequence[Any]) -> TierLoads:
+        """Take a load of these keys from the tier."""
+        again = len(self.loaded.intersection(keys))
+        self.loaded.update(keys)
+        return TierLoads(len(keys), again)
 
     def idle(self) -> TierIdle:
         """The requests of whose end the tier was not notified when the engine is idle."""
@@ -95,7 +103,9 @@ def _noted(
             facts.append(fact)
         if call == "submit_load":
             loaded = (getattr(each, "keys", ()) for each in (*arguments, *more.values()))
-            counts["blocks loaded from lower tiers"] += sum(map(len, loaded))
+            keys = [key for some in loaded for key in some]
+            counts["blocks loaded from lower tiers"] += len(keys)
+            facts.append(known.loads(keys))
         return original(*arguments, **more)
 
     return noted

@@ -19,6 +19,7 @@ from kvproof.model.facts.connectors import (
     Stored,
     TierCalled,
     TierIdle,
+    TierLoads,
     TierNotified,
 )
 from kvproof.model.severity import Severity
@@ -227,6 +228,25 @@ def keys_are_stored_once(fact: Stored) -> Iterator[Judged]:
             reason("sent", "a store was sent the values of {keys} keys", keys=fact.keys),
             reason("had", "it had {again} of them", again=fact.again),
             excuses=(choice("others may send a value at the same time"),),
+        )
+
+
+@check(
+    "a tier of a store is asked once for a value",
+    origin="SecondaryTierManager.submit_load, TieringOffloadingManager",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def tiers_are_asked_once(fact: TierLoads) -> Iterator[Judged]:
+    """What comes from a slow tier is kept in the fast one before it. An ideal, because the fast one
+    has less room, and a load may fail: a store that asks more often than before for what it has had
+    is told beside its base."""
+    yield holds(fact.keys - fact.again)
+    if fact.again:
+        yield because(
+            reason("asked", "a tier is asked for the values of {keys} keys", keys=fact.keys),
+            reason("before", "it was asked for {again} of them before", again=fact.again),
+            excuses=(choice("the value was evicted since, or its load failed"),),
         )
 
 

@@ -391,6 +391,19 @@ class Begun(NamedTuple):
     computes_all: bool
 
 
+class TierLoads(NamedTuple):
+    """A tier of a store is asked for the values of so many `keys`, and was asked for `again` of
+    them before."""
+
+    keys: int
+    again: int
+
+    @property
+    def times(self) -> int:
+        """The number of keys."""
+        return self.keys
+
+
 class Stored(NamedTuple):
     """Clients of a store sent the values of so many `keys` to it. The store had `again` of them."""
 
@@ -572,6 +585,7 @@ Fact: TypeAlias = (
     | AskedAfterReset
     | Begun
     | Stored
+    | TierLoads
     | Announced
     | EventTokens
     | CacheStatistics
@@ -600,6 +614,7 @@ COUNTED: dict[type, str] = {
     AskedAfterReset: "answers after a reset",
     Begun: "requests that began",
     Stored: "values that a store was sent",
+    TierLoads: "values that a tier was asked for",
     Announced: "events of stored blocks",
     EventTokens: "hashes of events whose prefix is known",
     CacheStatistics: "statistics",
