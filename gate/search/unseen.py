@@ -18,7 +18,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Follow, Workload
 from kvproof.model.config.features.registry import used_by
 
-UNSEEN_MAX = 0.05
+UNSEEN_MAX = 0.01
 """The search may end where no more is expected (docs/explanation/judging.md says why)."""
 
 
