@@ -96,6 +96,8 @@ ENTRIES = entries(
     ),
     (f"{CONFIG}:ECTransferConfig", "the settings of an encoder-cache connector"),
     (f"{CONFIG}:MultiModalConfig", "a model that takes images"),
+    (f"{CONFIG}:VllmConfig.scheduler_config", "the limits of a step"),
+    (f"{CONFIG}:SchedulerConfig.disable_chunked_mm_input", "whether a step may cut an image"),
     (
         "vllm.v1.outputs:make_empty_encoder_model_runner_output",
         "the output of a step of an engine that only encodes images",
