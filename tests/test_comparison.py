@@ -115,7 +115,7 @@ def test_a_shape_that_base_shows_nowhere_tells_head_s_break_from_another_of_the_
         if workload.name == "around":
             return result(workload.name, *shapes[around])
         shown = shapes[elsewhere if workload.name == later.name else again]
-        return replaced_fields(result(workload.name, *shown), records=(Record(),) * runs)
+        return replaced_fields(result(workload.name, *shown), records=(Record(whole=True),) * runs)
 
     def head(workload: Workload) -> Result:
         if workload.name == later.name:

@@ -145,9 +145,10 @@ def dies_there(key: Key, result: Result) -> bool:
 
 
 def alike(one: Key, other: Key) -> bool:
-    """Whether two breaks differ in the event and the shape at most: what one defect breaks may
-    differ in both."""
-    return _but_for_event(one)._replace(shape="") == _but_for_event(other)._replace(shape="")
+    """Whether two breaks differ in the event, the shape and the promise at most: what one defect
+    breaks may differ in all of these."""
+    first, second = (_but_for_event(each)._replace(shape="", promise="") for each in (one, other))
+    return first == second
 
 
 def of_one_shape(key: Key, result: Result) -> bool:

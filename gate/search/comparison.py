@@ -50,7 +50,6 @@ from kvproof.gate.difference.workload import (
     Workload,
     follow,
 )
-from kvproof.gate.search.fresh import by_chance
 from kvproof.gate.search.needs import CERTAIN, Needs, is_choice
 from kvproof.gate.search.pairing import Halves, driven
 from kvproof.gate.search.side import Side
@@ -330,8 +329,7 @@ class Comparison:
         that chance is excluded: what base breaks in another shape may be the same defect, which
         head, by chance, was first to show in this one."""
         need = Need.of(one.found.finding)
-        alone = sum(need in pair.head.broken for _, _, pair in self.all_pairs())
-        if by_chance(alone, 0) <= CERTAIN:
+        if one.found.key not in self.on_both and self.needs.counted.chance(need) <= CERTAIN:
             self._introduce(one)
         elif need not in self.needs.not_more:
             self.needs.not_more.append(need)

@@ -51,6 +51,32 @@ def _alone(pair: Pair) -> list[Need]:
     return [need for need in pair.new_on_head if pair.head.whole or not need.excuses]
 
 
+class Runs:
+    """How often head alone (`more`), or base alone (`less`), has a need. Breaks without an excuse
+    are counted by check, too, in whatever shape."""
+
+    def __init__(self) -> None:
+        self.more: Counter[Need] = Counter()
+        self.less: Counter[Need] = Counter()
+
+    def add(self, pair: Pair) -> None:
+        """Count a run."""
+        self.more.update(_with_checks(_alone(pair)))
+        self.less.update(_with_checks(_alone(Pair(pair.head, pair.base))))
+
+    def chance(self, need: Need) -> float:
+        """How likely chance alone shows a need so much more often on head than on base. Of a break
+        also in any shape: head may have changed how a defect of base looks."""
+        both = {need} if need.excuses else {need, Need(need.check)}
+        return max(by_chance(self.more[each], self.less[each]) for each in both)
+
+
+def _with_checks(needs: Iterable[Need]) -> set[Need]:
+    """These needs, and for breaks in a shape those of their checks in any."""
+    alone = {*needs}
+    return alone | {Need(each.check) for each in alone if not each.excuses}
+
+
 class TakesRuns(TakesPairs, Protocol):
     """What takes runs on base and on head: the comparison."""
 
@@ -62,12 +88,10 @@ class TakesRuns(TakesPairs, Protocol):
 
 
 class Needs:
-    """The needs of a comparison. `more` and `less` count the runs in which head alone, or base
-    alone, has a need."""
+    """The needs of a comparison, and in how many of its runs one side alone has each (`counted`)."""
 
     def __init__(self, comparison: TakesRuns) -> None:
-        self.more: Counter[Need] = Counter()
-        self.less: Counter[Need] = Counter()
+        self.counted = Runs()
         self._comparison = comparison
         self._of_base: set[Need] = set()
         self._where: dict[Need, list[tuple[str, int]]] = {}
@@ -93,16 +117,15 @@ class Needs:
         return [
             need
             for need in self._where
-            if need not in self._told and by_chance(self.more[need], self.less[need]) <= LIKELY
+            if need not in self._told and self.counted.chance(need) <= LIKELY
         ]
 
     def add(self, name: str, runs: Iterable[Pair]) -> None:
         """Count what the runs of a workload need."""
         for number, pair in enumerate(runs):
             self._of_base |= {each.need for each in pair.base.needed}
-            self.less.update(_alone(Pair(pair.head, pair.base)))
+            self.counted.add(pair)
             for need in _alone(pair):
-                self.more[need] += 1
                 self._where.setdefault(need, []).append((name, number))
 
     def runs_of(self, need: Need) -> list[tuple[str, int]]:
@@ -126,7 +149,7 @@ class Needs:
         or which were too many, are left in `unweighed`, and those that come again, and not
         significantly more often in fresh runs, in `not_more`. Raises Ended."""
         likely = self.likely
-        likely.sort(key=lambda n: (len(n.excuses) > 0, is_choice(n), self.less[n] - self.more[n]))
+        likely.sort(key=lambda n: (len(n.excuses) > 0, is_choice(n), self.counted.chance(n)))
         self.unweighed = likely
         while self.unweighed and len(likely) - len(self.unweighed) < WEIGHED_MAX:
             choice = is_choice(self.unweighed[0])
@@ -169,6 +192,7 @@ class Needs:
         fresh = FreshRuns(self._comparison, [found.run(found.signature.check)])
         while len(fresh.taken) < FRESH_MIN and fresh.take():
             pass
-        more = sum(need in _alone(pair) for pair in fresh.taken)
-        less = sum(need in _alone(Pair(pair.head, pair.base)) for pair in fresh.taken)
-        return by_chance(more, less) <= CERTAIN
+        again = Runs()
+        for pair in fresh.taken:
+            again.add(pair)
+        return again.chance(need) <= CERTAIN
