@@ -88,7 +88,7 @@ class TakesRuns(TakesPairs, Protocol):
 
 
 class Needs:
-    """The needs of a comparison, and in how many of its runs one side alone has each (`counted`)."""
+    """The needs of a comparison. `counted` has in how many of its runs one side alone has each."""
 
     def __init__(self, comparison: TakesRuns) -> None:
         self.counted = Runs()
