@@ -492,7 +492,7 @@ class DrivenEngine:
         moved = getattr(result, "kv_connector_output", None)
         if moved is not None:
             for name in ("finished_sending", "finished_recving"):
-                setattr(moved, name, adapt.InOrder(getattr(moved, name) or ()) or None)
+                setattr(moved, name, adapt.in_order(getattr(moved, name)))
             self._note_reports(moved)
         invalid = set(moved.invalid_block_ids) if moved is not None else set()
         spared = self.owners.holding(invalid)

@@ -122,10 +122,16 @@ class InOrder(set[Any]):
         return iter(sorted(super().__iter__()))
 
 
+def in_order(names: Any) -> Any:
+    """A set of names that is read in order. Anything else, such as a list, has an order of its own,
+    and vLLM may use it in ways that a set does not have."""
+    return InOrder(names) if type(names) is set else names
+
+
 def scheduled(scheduler: Any) -> Any:
     """The scheduler's next step. A connector that stores what ended requests leave, two of which
     have ended since the last step, does so in order."""
-    scheduler.finished_req_ids = InOrder(scheduler.finished_req_ids)
+    scheduler.finished_req_ids = in_order(scheduler.finished_req_ids)
     return scheduler.schedule()
 
 

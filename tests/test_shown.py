@@ -281,6 +281,8 @@ def test_requests_that_end_together_are_stored_in_order() -> None:
     ended = SimpleNamespace(finished_req_ids={*names})
     ended.schedule = lambda: [*ended.finished_req_ids]
     assert adapt.scheduled(ended) == sorted(names)
+    for other in ([*names], dict.fromkeys(names), frozenset(names), None):
+        assert adapt.in_order(other) is other
 
 
 @pytest.mark.parametrize(

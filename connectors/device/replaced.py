@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -210,16 +210,27 @@ def _group(clock: Clock) -> Any:
 
 
 def _read_files(clock: Clock) -> Any:
-    """Replace the function that reads files: one of them may be gone when it is read."""
+    """Replace the function that reads files: one of them may be gone when it is read. Releases may
+    give it the paths under any name."""
     from vllm.v1.kv_offload.tiering.fs.io import batch_load_block
 
-    def read(paths: Sequence[str], *more: Any, **named: Any) -> Any:
-        if clock.files_gone:
+    def read(*given: Any, **named: Any) -> Any:
+        paths = next(filter(_are_paths, (*given, *named.values())), None)
+        if clock.files_gone and paths is not None:
             clock.files_gone -= 1
             Path(paths[len(paths) // 2]).unlink(missing_ok=True)
-        return batch_load_block(paths, *more, **named)
+        return batch_load_block(*given, **named)
 
     return read
+
+
+def _are_paths(given: object) -> bool:
+    """Whether an argument is a list of paths, of at least one."""
+    return (
+        isinstance(given, list | tuple)
+        and len(given) > 0
+        and all(isinstance(each, str | os.PathLike) for each in given)
+    )
 
 
 GROUP = SimpleNamespace(world_size=1, rank_in_group=0)

@@ -2,6 +2,7 @@
 
 import ctypes
 import queue
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 from kvproof.connectors.device import copies, replaced
 from kvproof.connectors.device.clock import Clock, ModelOrder
 from kvproof.connectors.device.replaced import REPLACED, device, found
+from kvproof.connectors.device.store_client import Memory, StoreClient
 from kvproof.connectors.device.streams import Event, Stream
 from kvproof.connectors.device.threads import QueueModule
 from kvproof.model.plans.connector import Copies
@@ -118,3 +120,50 @@ def test_buffers_of_the_host_hold_nothing_at_first(monkeypatch: pytest.MonkeyPat
     worker = SimpleNamespace()
     replaced.emptied(Clock(Copies()))(worker, kv_caches={"layer": torch.ones(2)})
     assert not worker.host_xfer_buffers["layer"].any()
+
+
+def left_of(folder: Path, names: list[str], written: range) -> set[bytes]:
+    """The content of what is left in a memory that has lost a part: files with these names, with
+    the content of each number, and one that describes them."""
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    for name, number in zip(names, written, strict=False):
+        (folder / f"{name}.bin").write_bytes(bytes([number]))
+    Memory(folder).forget(part=True)
+    assert (folder / "config.json").exists()
+    return {path.read_bytes() for path in folder.glob("*.bin")}
+
+
+def test_what_two_vllms_have_stored_both_lose_or_both_keep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StoreClient, "made", [])
+    numbers = range(20)
+    names = [f"{number:02}" for number in numbers]
+    left = left_of(tmp_path / "base", names, numbers)
+    assert 0 < len(left) < len(numbers)
+    assert left_of(tmp_path / "other names", names[::-1], numbers) == left
+    one_less = {each for each in left if each[0] > 0}
+    assert left_of(tmp_path / "one less", names, numbers[1:]) == one_less
+    store = StoreClient()
+    store.kept.update((name, bytes([number])) for name, number in zip(names, numbers, strict=True))
+    Memory(tmp_path / "base").forget(part=True)
+    assert {*store.kept.values()} == left
+
+
+def test_a_file_is_gone_however_the_paths_are_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = pytest.importorskip("vllm.v1.kv_offload.tiering.fs.io")
+    monkeypatch.setattr(home, "batch_load_block", lambda *given, **named: (given, named))
+    clock = Clock(Copies())
+    read = replaced._read_files(clock)
+    clock.files_gone = 2
+    assert read([], b"", [0]) == (([], b"", [0]), {})
+    assert clock.files_gone == 2
+    for given, named in (([["one"]], {}), ([], {"source_paths": ["one"], "offsets": [0]})):
+        (tmp_path / "one").touch()
+        monkeypatch.chdir(tmp_path)
+        read(*given, **named)
+        assert not (tmp_path / "one").exists()
+    assert clock.files_gone == 0
