@@ -12,6 +12,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kvproof.cli.main import main, parser
@@ -45,6 +46,15 @@ Rewrite = Callable[[Path, str], None]
 
 def page(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+# Plans
+
+
+@pytest.mark.parametrize(("at", "kind"), [*enumerate(TYPES["plan.json"])])
+def test_the_plans_that_a_page_shows_can_be_read(at: int, kind: type) -> None:
+    _, plans = page("docs/reference/files.md").split("\n## Plans\n")
+    msgspec.json.decode(blocks(plans, "json")[at], type=kind)
 
 
 # Generated parts
