@@ -3,8 +3,10 @@
 import importlib
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,8 +21,10 @@ from kvproof.gate.side.around_scheduler import broken
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
 from kvproof.model.plans.engine import EnginePlan, lines
+from kvproof.model.plans.messages import Pause
 from kvproof.model.plans.random_starts import random_start
 from tests import fake_sides, in_vllm
 from tests.fake_sides import FakeSide
@@ -110,13 +114,70 @@ def test_messages_come_to_an_engine_whose_sizes_were_planned(
     in_vllm.around(f"{MANAGERS}:MambaManager.pop_blocks_for_free", _leaks)(monkeypatch)
     result = around_scheduler.driven(Starts("starts", 0, 120))
     [found, *_] = [e for e in result.breaks if e.signature.check == "all_blocks_return"]
-    assert (found.signature.event, "mamba" in found.signature.feature) == ("Loop", True)
+    assert found.signature.event == "Loop"
     assert isinstance(found.plan, Start)
     layers = [*found.plan.plan["layers"]]
+    assert "mamba" in {each["kind"] for each in layers}
     assert found.plan.parts == [*layers, *found.plan.plan["actions"]]
     alone = found.plan.without(len(layers), found.length)
     assert (alone.plan["layers"], alone.plan["actions"]) == (layers, [])
     assert not around_scheduler.driven(alone).breaks
+
+
+def connected() -> EnginePlan:
+    """The first plan that goes on with a connector."""
+    return next(p for p in map(random_start, count()) if p.connected and not p.auto)
+
+
+@pytest.mark.live
+def test_what_a_connector_refuses_is_no_mistake_of_the_start_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A NIXL connector has no place for layers of some kinds."""
+    seen = starts()
+
+    def refuses(self: Any, *_: Any, **__: Any) -> None:
+        raise NotImplementedError("of layers that it does not know")
+
+    assert isinstance(seen(connected())[-1], Played)
+    in_vllm.instead(f"{in_vllm.NIXL_SCHEDULER}.__init__", refuses)(monkeypatch)
+    came = seen(connected())
+    assert {each.plan.connected for each in came} == {False}
+    assert [isinstance(each, Startup) and bool(each.run) for each in came] == [True, True]
+
+
+@pytest.mark.live
+def test_a_second_end_of_the_request_that_ran_alone_is_seen_in_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = starts()
+    plan = msgspec.structs.replace(connected(), connected=False, actions=(Pause(0, "abort"),))
+
+    def again(right: Any, self: Any, aborted: Any) -> Any:
+        return right(self, [*aborted, SimpleNamespace(client_index=0, request_id="alone")])
+
+    in_vllm.around("vllm.v1.engine.core:EngineCoreProc._send_abort_outputs", again)(monkeypatch)
+    loop = seen(plan)[-1]
+    assert {each.invariant for each in broken(loop)} == {"request_ends_once"}
+
+
+@pytest.mark.live
+def test_every_engine_of_a_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, made, closed = starts(), list[int](), list[int]()
+
+    def makes(right: Any, self: Any, *given: Any, **named: Any) -> None:
+        right(self, *given, **named)
+        made.append(1)
+
+    def closes(right: Any, self: Any) -> None:
+        closed.append(1)
+        right(self)
+
+    in_vllm.around(f"{in_vllm.SCHEDULER}.__init__", makes)(monkeypatch)
+    in_vllm.around(f"{in_vllm.SCHEDULER}.shutdown", closes)(monkeypatch)
+    for number in range(12):
+        seen(random_start(number))
+    assert len(closed) == len(made) > 12
 
 
 class StartSide(FakeSide):

@@ -200,7 +200,7 @@ def run_of(finding: GateFinding) -> str:
     if finding.cluster == Start.WHAT:
         return "the start-up of an engine: its layers, and the memory of its workers"
     if finding.cluster == Loop.WHAT:
-        return "an engine whose loop runs, and the messages that come"
+        return "an engine whose loop runs: its layers, its memory, and the messages that come"
     length = counted(len(finding.events), "event")
     return (
         f"{length}, with the engines and requests of cluster {plain(finding.cluster)}; "

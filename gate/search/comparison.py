@@ -36,7 +36,7 @@ from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.protocol import Accepts, Seen
 from kvproof.gate.difference.record import Differences, Need, Pair
-from kvproof.gate.difference.result import Result, pairs
+from kvproof.gate.difference.result import Result, joined, pairs
 from kvproof.gate.difference.workload import (
     Episodes,
     Fixed,
@@ -442,12 +442,15 @@ class Comparison:
 
     def _base_around(self, candidate: Candidate) -> Result:
         """What base breaks in random runs of the kind of a candidate's, which several candidates
-        may have in common."""
+        may have in common. Few starts go on to a loop: beside them, a break of a loop is looked for
+        in loops of given sizes."""
         run = as_run(candidate.workload, candidate.found)
-        others = self._drawn(near(run, "around", self.seed, 0, NEIGHBOURS, NEIGHBOUR_STEPS))
+        others = [self._drawn(near(run, "around", self.seed, 0, NEIGHBOURS, NEIGHBOUR_STEPS))]
+        if isinstance(run, Start) and around_scheduler.is_of_loop(candidate.found):
+            others.append(near(Loop("", run.plan), "loops around", self.seed, 0, NEIGHBOURS))
         known = msgspec.json.encode(others)
         if known not in self._around:
-            [self._around[known]] = self.base.drive([others])
+            self._around[known] = joined("around", self.base.drive(others))
         return self._around[known]
 
     def _near_on_base(self, candidate: Candidate) -> bool:

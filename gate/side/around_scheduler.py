@@ -195,6 +195,11 @@ def written(found: Start | Loop, rule: str, folder: Path) -> tuple[Path, tuple[s
     return write_fresh(folder, f"{found.WHAT}-{rule}", ".json", text), in_words(found)
 
 
+def is_of_loop(found: Break) -> bool:
+    """Whether the loop of an engine breaks a check, and not its start-up."""
+    return found.signature.event == PARTS[Played].event
+
+
 def _course(seen: list[Startup | Played]) -> Course:
     """How a plan was taken. Where the first start is refused, and where the loop never waits, its
     checks have nothing to judge."""
@@ -217,11 +222,12 @@ def _abstract(plan: EnginePlan, seen: list[Startup | Played]) -> Iterator[str]:
 
 
 def _feature(seen: Startup | Played, finding: Finding) -> str:
-    """What is different between breaks of one check: what its reasons say, and the kinds of layers,
-    since one check is broken for several causes; between hangs: a vLLM that forgets the null block
-    lacks one block, and may have other mistakes."""
+    """What is different between breaks of one check: what its reasons say, and for a start-up the
+    kinds of layers, since one check is broken for several causes; between hangs: a vLLM that
+    forgets the null block lacks one block, and may have other mistakes. A loop has no kinds, as few
+    starts of some kinds go on to a loop: base would not be asked often enough."""
     parts = [str(each.facts["feature"]) for each in finding.reasons if "feature" in each.facts]
-    if not seen.plan.is_given:
+    if isinstance(seen, Startup):
         parts += seen.plan.kinds
     if CHECKS[finding.invariant].judged != (type(seen),):
         # What other engines break of such a check hides nothing here.

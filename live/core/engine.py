@@ -26,6 +26,9 @@ from kvproof.live.marks import mark
 from kvproof.live.observer import shown
 from kvproof.model.plans.engine import EnginePlan
 
+ALONE = "alone"
+"""The name of the request that runs alone, before clients send messages."""
+
 PLENTY_BYTES = 1 << 30
 
 REFUSALS = (ValueError, NotImplementedError)
@@ -125,6 +128,11 @@ class Engine:
         return int(self.vllm_config.model_config.max_model_len)
 
     @property
+    def answer_alone(self) -> int:
+        """The number of tokens that the request which runs alone is answered."""
+        return min(self.plan.answer_tokens, self.max_model_len - 1)
+
+    @property
     def in_flight_steps(self) -> int:
         """The number of steps that are scheduled before the output of the first arrives."""
         return getattr(self.vllm_config, "max_concurrent_batches", 0) or self.executor.in_flight
@@ -205,9 +213,9 @@ class Engine:
         return bool(self.core.shutdown_state.name != "RUNNING")
 
     def outputs(self) -> Iterator[Any]:
-        """The outputs for clients since the last call. Those of several requests, which vLLM may
-        have read from a set, are in the order of their names: that of a set depends on the seed of
-        hashes."""
+        """The outputs for clients since the last call. vLLM may have read the outputs of several
+        requests from a set, whose order depends on the seed of hashes. So they are sorted by their
+        names, and the names of ended requests, of which vLLM may make a list, become a set."""
         while not self.core.output_queue.empty():
             outputs = self.core.output_queue.get_nowait()[1]
             outputs.outputs.sort(key=lambda each: each.request_id)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kvproof.live import blame, contract_check
 from kvproof.live.core import front, ready
-from kvproof.live.core.engine import PLENTY_BYTES, Core, Engine, LoopEnd, Messages
+from kvproof.live.core.engine import ALONE, PLENTY_BYTES, Core, Engine, LoopEnd, Messages
 from kvproof.live.core.grammars import Grammars
 from kvproof.live.core.layers import config_of
 from kvproof.live.core.statistics import Statistics
@@ -55,6 +55,14 @@ class Client:
         self.ends: list[str] = []
 
 
+def _answered(tokens: int) -> Client:
+    """The client of the request that ran alone, with an answer of so many tokens. Its end is
+    over: if another one comes, the request has ended twice."""
+    client = Client(Send(0, ALONE, 0, 0, tokens))
+    client.taken, client.tokens, client.ends = True, tokens, ["length"]
+    return client
+
+
 class Episode:
     """An episode: one plan, played once."""
 
@@ -81,6 +89,7 @@ class Episode:
         self.worker.begun = self.worker.tokens = 0
         engine.listen(Messages(self.moment, self.wait, self._took))
         self.clients: dict[str, Client] = {}
+        self.before = {} if plan.is_given else {ALONE: _answered(engine.answer_alone)}
         self.calls: dict[int, tuple[str, int]] = {}
         self.pausing = 0
         self.paused = self.complete = self.stopped = False
@@ -264,16 +273,22 @@ class Episode:
             if outputs.utility_output is None:  # that is for the client of the call alone
                 self.statistics.receive(outputs)
             for each in outputs.outputs:
-                client = self.clients[each.request_id]
+                client = self._client(each.request_id)
+                if client is None:  # a front ignores it, and a client who waits for it has no end
+                    continue
                 client.tokens += len(each.new_token_ids)
                 if each.finish_reason is not None:
                     client.ends.append(str(each.finish_reason))
             answered = outputs.utility_output
-            if answered is not None:
+            if answered is not None and answered.call_id in self.calls:
                 method, times = self.calls[answered.call_id]
                 self.calls[answered.call_id] = method, times + 1
                 if answered.call_id == self.pausing and method in (*PAUSES, "sleep"):
                     self.complete = self.paused and not answered.failure_message
+
+    def _client(self, name: str) -> Client | None:
+        """The client of a request: of the plan, or of the start-up, whose request has ended."""
+        return self.clients.get(name) or self.before.get(name)
 
     def _open(self) -> list[str]:
         """The requests without an end."""
@@ -334,8 +349,6 @@ class Episode:
             blame.spare(error)
             self.worker.spare(error)
             seen = seen._replace(died=death_of(error))
-        finally:
-            self.engine.close()
         return seen._replace(
             requests=tuple(
                 ClientRequest(
@@ -346,7 +359,7 @@ class Episode:
                     (*each.ends,),
                     self._masks(name, each),
                 )
-                for name, each in self.clients.items()
+                for name, each in (*self.before.items(), *self.clients.items())
                 if each.taken
             ),
             waits=tuple(self.idle),

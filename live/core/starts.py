@@ -4,12 +4,13 @@ Then its clients send their messages.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 from msgspec.structs import replace
 
 from kvproof.live import adapt, blame
-from kvproof.live.core.engine import PLENTY_BYTES, REFUSALS, Engine
+from kvproof.live.core.engine import ALONE, PLENTY_BYTES, REFUSALS, Engine
 from kvproof.live.core.episode import played
 from kvproof.live.death import death_of, place
 from kvproof.live.endless import watched
@@ -20,9 +21,6 @@ from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import LoneRequest, Startup, TakenBlock
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import NULL
-
-ALONE = "alone"
-"""The name of the request that runs alone."""
 
 STEPS_MAX = 400
 
@@ -46,9 +44,12 @@ def carried_out(plan: EnginePlan) -> list[Startup | Played]:
     if not plan.layers:
         return []
     starts, engine = _given(plan) if plan.is_given else _planned(plan)
-    if engine is None or not (plan.actions or plan.is_given):
+    if engine is None:
         return [*starts]
-    return [*starts, played(plan, engine)]
+    with closing(engine):
+        if not (plan.actions or plan.is_given):
+            return [*starts]
+        return [*starts, played(plan, engine)]
 
 
 def _given(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
@@ -62,11 +63,18 @@ def _given(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
 
 def _planned(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
     """The starts of a plan whose blocks are counted, and the engine of the last one if it serves
-    its request and the plan describes it."""
+    its request and the plan describes it. A connector may have no place for layers of some kinds,
+    which is no mistake of the start-up: where plenty of memory is refused with a connector, the
+    engine is started without one, and no messages come."""
     count = len(plan.workers())
     largest = max(e.content_bytes * (1 if e.kind == "mamba" else e.block) for e in plan.layers)
     plenty = [PLENTY_BLOCKS * largest * len(plan.layers)] * count
-    first, _ = _start(replace(plan, auto=False), None, plenty)
+    first = _once(replace(plan, auto=False), None, plenty)
+    if first.refused and plan.connected:
+        starts, engine = _planned(replace(plan, connected=False))
+        if engine is not None:
+            engine.close()
+        return starts, None
     if first.run is None or not first.run.ended:
         return [first], None
     from_ = first.run.held_max + 1 if plan.counted_from == "need" else first.enough_blocks
@@ -79,10 +87,10 @@ def _planned(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
     second, engine = _start(plan, blocks, plenty if plan.override else memory)
     second = second._replace(groups=first.groups, in_flight_tokens=first.in_flight_tokens)
     if second.run is not None and not second.run.ended:
+        if engine is not None:
+            engine.close()
         tokens, engine = second.run.tokens, None
-        again, _ = _start(
-            replace(plan, auto=False, override=False, max_model_len=tokens), None, plenty
-        )
+        again = _once(replace(plan, auto=False, override=False, max_model_len=tokens), None, plenty)
         held = again.run.held_max if again.run else 0
         second = second._replace(lacks=max(held + 1 - second.num_blocks, 0))
     return [first, second], engine
@@ -91,7 +99,7 @@ def _planned(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
 def alone(engine: Engine, call_begins: Callable[[], None]) -> LoneRequest:
     """Run one request of the largest length, alone, to its end."""
     tokens = engine.max_model_len
-    answer = min(engine.plan.answer_tokens, tokens - 1)
+    answer = engine.answer_alone
     request = engine.add(engine.request(ALONE, range(1, tokens - answer + 1), answer))
     manager = engine.core.scheduler.kv_cache_manager
     free, held, idle = engine.free_blocks, 0, 0
@@ -135,6 +143,14 @@ def _made(engine: Engine) -> dict[str, Any]:
         "in_flight_tokens": engine.in_flight_steps * engine.plan.chunk_tokens,
         "marks": (mark(map(shown.plain, (caches.made, *executor.configs))),),
     }
+
+
+def _once(plan: EnginePlan, blocks: int | None, memory: Sequence[int]) -> Startup:
+    """The start of an engine that is not used any more."""
+    start, engine = _start(plan, blocks, memory)
+    if engine is not None:
+        engine.close()
+    return start
 
 
 def _start(
