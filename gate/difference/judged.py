@@ -45,6 +45,12 @@ STATEMENT_MAX = 80
 """Characters of a statement that are shown."""
 
 
+def shape_in_words(shape: str) -> str:
+    """The kinds of the facts that contradict each other, to be added to a line; empty where nothing
+    is known of them."""
+    return f", facts: {shape.replace('_', ' ')}" if shape else ""
+
+
 class Key(NamedTuple):
     """What makes two breaks the same: the signature, the known finding that explains it (or an
     empty text), and for the death of an engine the exception and the function, and the statement
@@ -64,7 +70,12 @@ class Key(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The key in one line."""
+        """The key in one line, with the facts that contradict each other."""
+        return self.without_facts + shape_in_words(self.shape)
+
+    @property
+    def without_facts(self) -> str:
+        """The key in one line, for a reader who has the facts in a sentence."""
         where = f", {self.death}" if self.death else ""
         where += f" ({self.statement[:STATEMENT_MAX]})" if self.statement else ""
         where += f", with {self.promise}" if self.promise else ""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from kvproof.gate.difference.compare import hides, on_head_alone
-from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.judged import Break, shape_in_words
 from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Fixed
@@ -35,7 +35,7 @@ FRESH_MIN = 48
 def in_words(need: Need) -> str:
     """A need in one line."""
     excused = "; ".join(each.says for each in need.excuses)
-    return f"{need.check}, excused: {excused}" if excused else need.check
+    return need.check + (f", excused: {excused}" if excused else shape_in_words(need.shape))
 
 
 def is_choice(need: Need) -> bool:

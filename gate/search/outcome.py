@@ -227,7 +227,7 @@ def _finding(
         says=check.name if check else "",
         origin=check.origin if check else "",
         severity=severity(found).words,
-        signature=found.key.words,
+        signature=found.key.without_facts,
         sentence=found.finding.sentence,
         workload=confirmed.workload,
         cluster=found.cluster.name,

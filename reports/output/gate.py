@@ -89,12 +89,13 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
     `severity` in words, `signature` the check with the event, the kind of cache group and, for a
     death, the function. `sentence` is what was found. `workload` names the run that shows it, on
     `cluster`. `events` are the events of the shortest run found, in words; the last one breaks the
-    invariant. `also` has the signatures of what else this side alone breaks in that run. `known` is
-    the known finding that explains it, or null. `fails` is whether it makes the exit code 1.
-    `parting` says where head leaves a run that is not comparable, else it is null. A finding about
-    a connector has its name in kvproof's table in `connector`, its plan in `trace`, and in
-    `command` the words of the kvproof command that plays the plan, without a vLLM. `excuses` says
-    what a break is excused with where it is judged on one vLLM alone."""
+    invariant. `also` has the signatures of what else this side alone breaks in that run, with the
+    kinds of the facts that contradict each other. `known` is the known finding that explains it, or
+    null. `fails` is whether it makes the exit code 1. `parting` says where head leaves a run that
+    is not comparable, else it is null. A finding about a connector has its name in kvproof's table
+    in `connector`, its plan in `trace`, and in `command` the words of the kvproof command that
+    plays the plan, without a vLLM. `excuses` says what a break is excused with where it is judged
+    on one vLLM alone."""
 
     kind: Class
     invariant: str
