@@ -2,10 +2,11 @@
 here.
 
 kvproof caused an exception that is raised in its own code, that names an attribute or argument that
-one of its fakes lacks, or that reports a missing name of the contract. Any other exception is the
-death of an engine, or of a connector in it. (Some fakes raise AdapterDrift themselves for missing
-attributes.) What the device of the connector kit raises is meant for the connector: a store that
-fails, a wait without end.
+one of its fakes lacks, or that reports a missing name of the contract. An attribute that the
+constructor of vLLM should have set, as that of the engine core, is vLLM's. Any other exception is
+the death of an engine, or of a connector in it. (Some fakes raise AdapterDrift themselves for
+missing attributes.) What the device of the connector kit raises is meant for the connector: a store
+that fails, a wait without end.
 """
 
 import inspect
@@ -15,7 +16,7 @@ import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from kvproof.live import contract_samples as samples
@@ -105,11 +106,40 @@ def _lacking(error: BaseException) -> str:
     """The attribute that vLLM looks for and a fake lacks, or the function of a fake that does not
     take vLLM's arguments: `Class.name`."""
     if isinstance(error, AttributeError) and type(error.obj).__module__.startswith(STAND_INS):
+        if _is_set_by_vllm(type(error.obj), error.name or ""):
+            return ""
         return f"{type(error.obj).__name__}.{error.name}"
     if isinstance(error, TypeError) and (found := _CALLED.match(str(error))):
         called = found["callee"].partition(".<locals>")[0]
         return called if called in _stand_ins() else ""
     return ""
+
+
+def _is_set_by_vllm(kind: type, name: str) -> bool:
+    """Whether vLLM has to set this attribute of a stand-in: it has a constructor of vLLM, as the
+    engine core has, and none of the functions that do not run here names the attribute. These are
+    the methods that the stand-in replaces, and the static ones, which make an engine in a process
+    of its own."""
+    constructor = inspect.getattr_static(kind, "__init__")
+    if not getattr(constructor, "__module__", "").startswith("vllm."):
+        return False
+    bases = [each for each in kind.__mro__ if each.__module__.startswith("vllm.")]
+    unused = [
+        inspect.unwrap(function)
+        for base in bases
+        for of, made in vars(base).items()
+        if inspect.isfunction(function := getattr(made, "__func__", made))
+        if of in vars(kind) or isinstance(made, staticmethod)
+    ]
+    return not any(name in _named_in(function.__code__) for function in unused)
+
+
+def _named_in(code: CodeType) -> Iterator[str]:
+    """The names that a function uses, with those of the functions in it."""
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _named_in(each)
 
 
 def _stand_ins() -> frozenset[str]:

@@ -270,6 +270,33 @@ def _has_more(self: Any, _config: Any) -> None:
     print(self.something_new)
 
 
+@pytest.mark.live
+@pytest.mark.parametrize("place", ["run_engine_core", "_perform_handshakes", ""])
+def test_an_attribute_that_the_engine_core_forgot_to_set_is_its_death(
+    place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where a function of vLLM that does not run here may set it."""
+    seen = starts()
+
+    def forgot(self: Any, *_: Any) -> None:
+        print(self.set_elsewhere)
+
+    def sets(engine: Any) -> None:
+        engine.set_elsewhere = 1
+
+    in_vllm.instead("vllm.v1.engine.core:EngineCore._initialize_kv_caches", forgot)(monkeypatch)
+    if place:
+        core = importlib.import_module("vllm.v1.engine.core").EngineCoreProc
+        made = staticmethod(sets) if place == "run_engine_core" else sets
+        monkeypatch.setattr(core, place, made)
+        with pytest.raises(AdapterDrift, match="set_elsewhere"):
+            seen(random_start(0))
+        return
+    [start] = seen(random_start(0))
+    assert start.died is not None
+    assert start.died.exception == "AttributeError"
+
+
 def _dies(*_: Any) -> None:
     raise RuntimeError("of a setting that is missing")
 
