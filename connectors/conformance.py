@@ -19,7 +19,8 @@ class ConnectorConformance:
     `examples` is the number of random episodes and `seed` their seed. `keeps_prompts` says that the
     connector stores each whole block of a prompt that was computed and never forgets it.
     `forgets` says that the files in `{tmp}` may be lost at any time: a load fails, and the
-    connector reports it.
+    connector reports it. Some of them may be lost alone, if their names end with `.bin`, `.npy`,
+    `.pt` or `.safetensors`.
     `async_scheduling` says whether steps may overlap.
     """
 

@@ -448,7 +448,7 @@ def _more(action: Action) -> str:
     if isinstance(action, Fail):
         return f" in its next {action.times} calls" + ", a store by an exception" * action.raises
     if isinstance(action, Forget):
-        return ", but for every second value" * action.part
+        return ", but for a part" * action.part
     if isinstance(action, ResetCache):
         return ", and the connector's" * action.connector + (
             "; requests that run are preempted" * action.running
