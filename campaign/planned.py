@@ -63,6 +63,7 @@ def carry_out_plans(unit: PlansUnit) -> UnitResult:
         shown=tuple(shown),
         found=tuple(found.values()),
         met=dict(sorted(met.items())),
+        undriven=result.without_loops,
     )
 
 

@@ -40,8 +40,11 @@ def run(args: argparse.Namespace) -> int:
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()
     with interruption.stoppable():
         try:
-            found = [each for seen in taken(plan) for each in broken(seen)]
+            drifts: list[AdapterDrift] = []
+            found = [each for seen in taken(plan, drifts) for each in broken(seen)]
             outcome = Outcome(Verdict.VIOLATED if found else Verdict.SAMPLED)
+            if drifts and not found:
+                outcome = undriven(drifts[0])
         except AdapterDrift as drift:
             outcome = undriven(drift)
     grave = any(CHECKS[each.invariant].severity <= args.fail_on for each in found)

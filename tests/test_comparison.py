@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace as replaced_fields
 
@@ -14,13 +15,24 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import AT_ONCE
-from kvproof.gate.difference.workload import Episodes, Follow, Play, Workload, follow
+from kvproof.gate.difference.workload import (
+    Episodes,
+    Follow,
+    Loop,
+    Loops,
+    Play,
+    Start,
+    Starts,
+    Workload,
+    follow,
+)
 from kvproof.gate.search import comparison
 from kvproof.gate.search.comparison import TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.plans.random_starts import random_start
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import CRASH, LEAK, RUN, SOME, compared, first_only, nothing, shows
 from tests.two_machines import FULL, broken, driven, result
@@ -132,6 +144,40 @@ def test_a_shape_that_base_shows_nowhere_tells_head_s_break_from_another_of_the_
     assert [each.found for each in found.introduced] == [CRASH] * told
     assert (CRASH.key in found.on_both) is (not told and again != "this" and runs > 6)
     assert found.needs.not_more == [Need.of(CRASH.finding)] * (runs == 6)
+
+
+START = Start("", msgspec.to_builtins(random_start(0)))
+OF_LOOP = replace(
+    broken("all_blocks_return", "Loop"),
+    cluster=replaced_fields(FULL, name=Loop.WHAT),
+    plan=START,
+)
+STARTS = Starts("starts", 0, 40)
+
+
+def test_a_break_of_a_loop_is_looked_for_on_base_in_loops_of_given_sizes_too(compare: Any) -> None:
+    def base(workload: Workload) -> Result:
+        return result(workload.name, *([OF_LOOP] if isinstance(workload, Loops) else ()))
+
+    for side, told in ((base, []), (nothing, [OF_LOOP])):
+        found = compare(side, shows(OF_LOOP))
+        found.drive([STARTS])
+        found.confirm([STARTS.name])
+        assert [each.found for each in found.introduced] == told
+
+
+def test_loops_that_one_side_cannot_drive_are_named_and_say_nothing(compare: Any) -> None:
+    def without(workload: Workload) -> Result:
+        return Result(workload.name, without_loops="no loop")
+
+    found = compare(without, shows(OF_LOOP))
+    found.drive([STARTS])
+    found.confirm([STARTS.name])
+    assert (found.introduced, found.only_on_base) == ([], [])
+    assert found.undriven == ["1 workload on base: no loop"]
+    found = compare(nothing, without)
+    found.drive([STARTS])
+    assert found.only_on_base == ["no loop"]
 
 
 def test_where_base_cannot_be_asked_again_nothing_is_introduced(compare: Any) -> None:

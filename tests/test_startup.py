@@ -13,13 +13,14 @@ import msgspec
 import pytest
 
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Start, Starts, Workload
+from kvproof.gate.difference.workload import Loops, Start, Starts, Workload
 from kvproof.gate.search import workloads
 from kvproof.gate.search.comparison import NEIGHBOURS
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.around_scheduler import broken
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
+from kvproof.live import contract_check
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
@@ -178,6 +179,29 @@ def test_every_engine_of_a_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> N
     for number in range(12):
         seen(random_start(number))
     assert len(closed) == len(made) > 12
+
+
+@pytest.mark.live
+def test_a_start_up_is_judged_where_its_loop_cannot_be_driven(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    starts()
+    plant, rule = MISTAKES["half of the memory is used"]
+    plant(monkeypatch)
+    require = contract_check.Contract.require
+
+    def without_loops(self: Any, features: list[str]) -> None:
+        if "engine loop" in features:
+            raise AdapterDrift("This vLLM has no loop", "run_busy_loop")
+        require(self, features)
+
+    monkeypatch.setattr(contract_check.Contract, "require", without_loops)
+    result = around_scheduler.driven(Starts("starts", 0, 20))
+    assert (result.reason, result.without_loops) == ("", "This vLLM has no loop")
+    assert rule in {each.signature.check for each in result.breaks}
+    assert len({each.whole for each in result.records}) == 2
+    with pytest.raises(AdapterDrift, match="no loop"):
+        around_scheduler.driven(Loops("loops", 0, 1))
 
 
 class StartSide(FakeSide):

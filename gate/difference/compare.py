@@ -6,6 +6,7 @@ from typing import NamedTuple
 from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.record import Need
 from kvproof.gate.difference.result import Result, pairs, severity
+from kvproof.gate.difference.workload import Loop
 from kvproof.model.severity import Severity
 
 
@@ -56,7 +57,8 @@ def _only_in(name: str, these: Results, others: Results) -> Iterator[Candidate]:
         return
     shown = theirs.keys
     for key, each in ours.keys.items():
-        if key not in shown:
+        untaken = theirs.without_loops and each.cluster.name == Loop.WHAT
+        if key not in shown and not untaken:
             yield Candidate(name, each)
 
 

@@ -32,7 +32,8 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     where they were asked for.
     `reached` has the changed files, functions and statements that were reached, as `Look` names
     them, where the run was `watched`; then `near` has the steps that executed the change of each
-    changed function. `course` is there only where it was asked for.
+    changed function. `course` is there only where it was asked for. `without_loops` says why no
+    loop could be driven after start-ups, whose own results are there.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     watched: bool = False
     near: dict[str, Near] = {}
     course: Course = NOT_TAKEN
+    without_loops: str = ""
 
     @property
     def keys(self) -> dict[Key, Break]:
@@ -98,6 +100,7 @@ def joined(name: str, parts: Sequence[Result]) -> Result:
         reached=tuple(sorted({key for part in parts for key in part.reached})),
         watched=all(part.watched for part in parts),
         near=_near(parts),
+        without_loops=next((part.without_loops for part in parts if part.without_loops), ""),
     )
 
 

@@ -221,19 +221,26 @@ class Comparison:
         }
 
     @property
-    def only_on_base(self) -> list[Result]:
-        """The results on head of the workloads that could be driven on base alone."""
-        both = ((self.on_base[name], self.on_head[name]) for name in self.names)
-        return [head for base, head in both if head.reason and not base.reason]
+    def only_on_base(self) -> list[str]:
+        """Why workloads, or the loops after their start-ups, that could be driven on base could not
+        be driven on head."""
+        both = [(self.on_base[name], self.on_head[name]) for name in self.names]
+        return [
+            head.reason or head.without_loops
+            for base, head in both
+            if not base.reason
+            if head.reason or (head.without_loops and not base.without_loops)
+        ]
 
     @property
     def undriven(self) -> list[str]:
-        """The workloads that could not be driven, grouped by the reason, one line each."""
+        """The workloads that could not be driven, or without the loops after their start-ups,
+        grouped by the reason, one line each."""
         reasons = Counter(
-            f"on {side}: {results[name].reason.splitlines()[0]}"
+            f"on {side}: {why.splitlines()[0]}"
             for name in self.names
             for side, results in (("base", self.on_base), ("head", self.on_head))
-            if results[name].reason
+            if (why := results[name].reason or results[name].without_loops)
         )
         return [f"{times} workload{'s' * (times > 1)} {line}" for line, times in reasons.items()]
 

@@ -339,7 +339,7 @@ class _Judge:
             return self._no_time(what, self.search.left_s)
         if lost := self.comparison.only_on_base:
             number = f"{len(lost)} workload{'s' * (len(lost) > 1)}"
-            return f"{number} can be driven on base and not on head: {lost[0].reason}"
+            return f"{number} can be driven on base and not on head: {lost[0]}"
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
         if self.comparison.needs_earlier:

@@ -67,12 +67,14 @@ def warm() -> None:
         import kvproof.live.core.starts  # noqa: F401
 
 
-def taken(plan: EnginePlan) -> list[Startup | Played]:
-    """What comes of a plan. Raises AdapterDrift where this vLLM cannot be driven like this."""
+def taken(plan: EnginePlan, undriven: list[AdapterDrift] | None = None) -> list[Startup | Played]:
+    """What comes of a plan. Raises AdapterDrift where this vLLM cannot be driven like this; if only
+    the loop after a start-up cannot, the start-up is kept if there is a list `undriven`, to which
+    the AdapterDrift is added."""
     try:
         from kvproof.live.core.starts import carried_out
 
-        return carried_out(plan)
+        return carried_out(plan, undriven)
     except ImportError as error:
         why = f"The engine core of this vLLM cannot be driven ({last_line(error)})"
         raise AdapterDrift(why, "") from error
@@ -109,10 +111,13 @@ def driven(
     seen: list[Startup | Played] = []
     died: list[str] = []
     records: list[Record] = []
+    undriven: list[AdapterDrift] = []
     for plan in plans:
-        seen = taken(plan)
+        drifts = list[AdapterDrift]()
+        seen = taken(plan, drifts)
+        undriven += drifts
         found = [(one, finding) for one in seen for finding in _judged(one)]
-        records.append(_record(seen, [finding for _, finding in found]))
+        records.append(_record(seen, [finding for _, finding in found], whole=not drifts))
         if note is not None:
             note(_abstract(plan, seen))
         of_any_memory = seen if plan.is_given else seen[:1]
@@ -130,6 +135,7 @@ def driven(
         steps=len(plans),
         records=tuple(records),
         excused=tuple(with_excuse.values()) if excused else (),
+        without_loops=undriven[0].why if undriven else "",
         course=NOT_TAKEN if place is None else _course(seen),
     )
 
@@ -141,14 +147,14 @@ def _judged(one: Startup | Played) -> Iterator[Finding]:
     yield from tally.take_kept()
 
 
-def _record(seen: Iterable[Startup | Played], found: Iterable[Finding]) -> Record:
-    """What the starts of a plan, or its loop, show, with their breaks. A loop that ran without end
-    shows no more."""
-    recorder, whole = Recorder(), False
+def _record(seen: Iterable[Startup | Played], found: Iterable[Finding], *, whole: bool) -> Record:
+    """What the starts of a plan, or its loop, show, with their breaks. They are not the `whole` run
+    if its loop could not be driven. A loop that ran without end shows no more."""
+    recorder, goes_on = Recorder(), False
     for each in seen:
         died = each.died.place if each.died else ""
         endless = isinstance(each, Played) and each.busy
-        whole = not (died or endless)
+        goes_on = not (died or endless)
         recorder.marked(each.marks)
         if isinstance(each, Startup) and each.run is not None:
             recorder.marked(each.run.marks)
@@ -157,7 +163,7 @@ def _record(seen: Iterable[Startup | Played], found: Iterable[Finding]) -> Recor
             recorder.count(name, number)
     for finding in found:
         recorder.judged(finding)
-    return recorder.made(whole=whole)
+    return recorder.made(whole=whole and goes_on)
 
 
 def _random(workload: Starts | Loops) -> Iterator[EnginePlan]:

@@ -17,6 +17,7 @@ from kvproof.live.endless import watched
 from kvproof.live.marks import mark
 from kvproof.live.observer import shown
 from kvproof.model import interruption
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import LoneRequest, Startup, TakenBlock
 from kvproof.model.plans.engine import EnginePlan
@@ -36,11 +37,14 @@ CONFIG_CHECK = "validate_block_size"
 """The check of the config, which refuses by an assertion too."""
 
 
-def carried_out(plan: EnginePlan) -> list[Startup | Played]:
+def carried_out(
+    plan: EnginePlan, undriven: list[AdapterDrift] | None = None
+) -> list[Startup | Played]:
     """The starts of a plan, in order: two, or only the first if its request does not end, or if the
     number of blocks is given. Then, if the last start serves, its loop with the actions of the
-    plan. Raises AdapterDrift, and the exception with which vLLM refuses an engine of given
-    sizes."""
+    plan. Raises AdapterDrift, and the exception with which vLLM refuses an engine of given sizes.
+    Where only the loop after planned starts cannot be driven, the starts are returned alone if
+    there is a list `undriven`, to which the AdapterDrift is added."""
     if not plan.layers:
         return []
     starts, engine = _given(plan) if plan.is_given else _planned(plan)
@@ -49,7 +53,13 @@ def carried_out(plan: EnginePlan) -> list[Startup | Played]:
     with closing(engine):
         if not (plan.actions or plan.is_given):
             return [*starts]
-        return [*starts, played(plan, engine)]
+        try:
+            return [*starts, played(plan, engine)]
+        except AdapterDrift as drift:
+            if undriven is None or plan.is_given:
+                raise
+            undriven.append(drift)
+            return [*starts]
 
 
 def _given(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
