@@ -251,8 +251,8 @@ def changes() -> Iterator[tuple[Any, Any]]:
 
 @pytest.mark.parametrize(("one", "other"), [*changes()])
 def test_one_value_of_a_start_or_a_loop_is_an_effect(one: Any, other: Any) -> None:
-    base, head = (around_scheduler._record([each], []) for each in (one, other))
-    assert around_scheduler._record([one], []) == base
+    base, head = (around_scheduler._record([each], [], whole=True) for each in (one, other))
+    assert around_scheduler._record([one], [], whole=True) == base
     assert base.whole
     assert base.marks != head.marks
 

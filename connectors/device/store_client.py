@@ -8,6 +8,7 @@ from typing import ClassVar
 from zlib import crc32
 
 from kvproof.model.facts.connectors import Stored
+from kvproof.model.files.reading import read_bytes
 
 KV_FILES = {".bin", ".npy", ".pt", ".safetensors"}
 """The ends of the names of files that hold KV. Others may describe what lies beside them."""
@@ -76,7 +77,7 @@ class Memory:
         if part:
             files = (path for path in self.folder.rglob("*") if path.suffix in KV_FILES)
             for path in [each for each in files if each.is_file()]:
-                if in_lost_part(path.read_bytes()):
+                if in_lost_part(read_bytes(path, "file of a store")):
                     path.unlink()
         else:
             for path in self.folder.iterdir():
