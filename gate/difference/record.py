@@ -100,7 +100,7 @@ COUNTED = {
     "free blocks at the end": "less",
     "transfers pending at the end": "more",
     "events published": "more",
-    "events left out": "less",
+    "fewer events published": "less",
     "blocks of a started engine": "less",
     "blocks held by a lone request": "more",
 }
@@ -110,7 +110,7 @@ connector's, when the engines are idle. More events may be worse, and fewer: the
 and have two lines. The list is fixed: each further line makes chance more likely
 (`costs.LIKELY`)."""
 
-COUNTER = {"events left out": "events published"}
+COUNTER = {"fewer events published": "events published"}
 """The line whose number a line has, where that is not its own."""
 
 

@@ -23,7 +23,8 @@ LIKELY = 0.05 / (len(COUNTED) - len(COUNTER))
 in one of 20 searches: with eight runs that are worse, none may be better."""
 
 AGAIN = 0.04
-"""How likely chance may be in the fresh runs: five that are worse, and none that is better."""
+"""How likely chance may be in the fresh runs: five that are worse, and none that is better. They
+are counted after each part, so chance has several tries; `LIKELY`, which has one, bounds it."""
 
 OPEN_MAX = 60
 """The number of fresh runs that differ, in one direction or the other, after which a quantity is

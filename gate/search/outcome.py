@@ -12,7 +12,7 @@ from msgspec import UNSET
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.order import touched
 from kvproof.gate.difference.protocol import MissingFeature, Seen
-from kvproof.gate.difference.record import Pair
+from kvproof.gate.difference.record import COUNTER, Pair
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Loop, Play, Start
 from kvproof.gate.search.comparison import Comparison, Confirmed
@@ -333,8 +333,10 @@ def _parts(comparison: Comparison, one: Counted) -> str:
 
 
 def _differs(comparison: Comparison | None) -> Iterator[GateDifference]:
+    """How often each quantity differs; one that is counted in both directions comes once."""
     for each in differences(comparison.differences) if comparison else ():
-        yield GateDifference(**each._asdict())
+        if each.what not in COUNTER:
+            yield GateDifference(**each._asdict())
 
 
 def _all_pairs(comparison: Comparison | None) -> list[tuple[str, Pair]]:
