@@ -20,9 +20,9 @@ from unittest.mock import patch
 
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from kvproof.connectors.episode import play
-from kvproof.connectors.shipped import SHIPPED
 from kvproof.invariants.registry import CHECKS
+from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.machine import LiveMachine
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import Action, ConnectorPlan, RunSteps, SubmitRequest

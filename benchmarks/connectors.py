@@ -35,8 +35,8 @@ def one(vllm: str | None, seeds: int, examples: int) -> dict[str, Any]:
     borrow(vllm, None, live=True)
     from vllm import __version__
 
-    from kvproof.connectors.search import search
-    from kvproof.connectors.shipped import SHIPPED
+    from kvproof.live.connectors.search import search
+    from kvproof.live.connectors.shipped import SHIPPED
 
     results: dict[str, Any] = {}
     for name, shipped in SHIPPED.items():
@@ -62,7 +62,7 @@ def one(vllm: str | None, seeds: int, examples: int) -> dict[str, Any]:
 
 def cell(check: Any, result: dict[str, Any]) -> str:
     """What one vLLM's connector did about a check."""
-    from kvproof.connectors.judging import subjects
+    from kvproof.live.connectors.judging import subjects
 
     if "error" in result:
         return f"not judged: {result['error']}"
@@ -77,8 +77,8 @@ def cell(check: Any, result: dict[str, Any]) -> str:
 
 def page(runs: list[dict[str, Any]]) -> str:
     """The page."""
-    from kvproof.connectors.judging import CONTRACT
-    from kvproof.connectors.shipped import SHIPPED
+    from kvproof.live.connectors.judging import CONTRACT
+    from kvproof.live.connectors.shipped import SHIPPED
 
     lines = [TITLE, HOW]
     for name, shipped in SHIPPED.items():

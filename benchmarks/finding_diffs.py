@@ -42,7 +42,7 @@ COMMON = ("core", "engine", "worker")
 
 ROOMS = (
     *("model", "invariants", "strategies", "live", "reports", "cli"),
-    *("gate", "proofs", "watch", "connectors"),
+    *("gate", "proofs", "watch"),
 )
 KVPROOF = ["git", "log", "-1", "--format=%h", "--", *ROOMS]
 """Prints the last commit that changes kvproof, as what was gated."""

@@ -19,8 +19,8 @@ from random import Random
 from kvproof.campaign.planned import LOOPS, START_UPS
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import CorpusEntry, PlansUnit, Unit, WorkUnit
-from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Loops, Plays, Starts
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named

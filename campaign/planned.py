@@ -123,8 +123,8 @@ def _breaks_alone(found: Break) -> bool:
     nothing that could outlive its engine."""
     if not isinstance(found.plan, Play):
         return True
-    from kvproof.connectors.alone import breaks_alone
     from kvproof.gate.side import connector_plans
+    from kvproof.live.connectors.alone import breaks_alone
     from kvproof.model.plans.connector import ConnectorPlan
 
     plan = msgspec.convert(found.plan.plan, ConnectorPlan)
@@ -146,8 +146,8 @@ def drives(found: Break) -> DrivesPlan:
 def _shown(packed: bytes, connector: str, own: bool) -> Shown | None:
     run = msgspec.json.decode(packed, type=Planned)
     if isinstance(run, Play):
-        from kvproof.connectors.shipped import SHIPPED
         from kvproof.gate.side import connector_plans
+        from kvproof.live.connectors.shipped import SHIPPED
 
         return connector_plans.shown(SHIPPED[connector].subject, run, own)
     with suppress(AdapterDrift):

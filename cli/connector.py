@@ -32,8 +32,8 @@ from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
 from kvproof.reports.screen import say
 
 if TYPE_CHECKING:
-    from kvproof.connectors.search import PlanSearch
-    from kvproof.connectors.subject import TestedConnector
+    from kvproof.live.connectors.search import PlanSearch
+    from kvproof.live.connectors.subject import TestedConnector
     from kvproof.model.plans.connector import ConnectorPlan
 
 EXTRA_BYTES_MAX = 100_000
@@ -72,15 +72,15 @@ def run(args: argparse.Namespace) -> int:
     """Search, and print the result."""
     extra = _extra(args.extra)
     borrow(args.vllm, args.cache, live=True)
-    from kvproof.connectors.shipped import SHIPPED, as_driven
+    from kvproof.live.connectors.shipped import SHIPPED, as_driven
 
     check_name(args.name, SHIPPED)
     live_line.show("importing vLLM ...")
-    from kvproof.connectors.alone import confirm
-    from kvproof.connectors.judging import CONTRACT
-    from kvproof.connectors.search import PlanSearch, search
-    from kvproof.connectors.shown import shown
     from kvproof.live.blame import is_ours
+    from kvproof.live.connectors.alone import confirm
+    from kvproof.live.connectors.judging import CONTRACT
+    from kvproof.live.connectors.search import PlanSearch, search
+    from kvproof.live.connectors.shown import shown
 
     subject = as_driven(args.name, extra, args.keeps_prompts)
     sys.path.append(os.getcwd())  # a module of the user is looked for here too
@@ -193,7 +193,7 @@ def _extra(text: str) -> dict[str, object]:
 
 
 def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None:
-    from kvproof.connectors.episode import play
+    from kvproof.live.connectors.episode import play
     from kvproof.model.plans.connector import ConnectorPlan
 
     try:

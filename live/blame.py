@@ -26,10 +26,10 @@ from kvproof.live.death import Damage, place
 from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError
 
 _ROOT = Path(__file__).parent.parent
-_DEVICE = _ROOT / "connectors" / "device"
+_DEVICE = _ROOT / "live" / "fakes"
 
 STAND_INS = (
-    "kvproof.connectors.device.",
+    "kvproof.live.fakes.",
     *(f"kvproof.live.{name}" for name in ("driver.nixl", "driver.push", "core.")),
 )
 """The beginnings of the names of the modules with fakes, whose functions and objects take the place

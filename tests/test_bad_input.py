@@ -133,7 +133,7 @@ def test_a_mistyped_connector_is_told_before_vllm_is_imported(
     def imported(*_: Any) -> None:
         raise AssertionError("the connector was looked up in vLLM")
 
-    monkeypatch.setattr("kvproof.connectors.subject.check", imported)
+    monkeypatch.setattr("kvproof.live.connectors.subject.check", imported)
     assert says in refused("connector", name)
     with pytest.raises(AssertionError, match="looked up in vLLM"):
         refused("connector", "stores:Store")

@@ -423,8 +423,8 @@ def _ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that pairs blocks from the front on a partial hit is a connector of vLLM. What it
     breaks needs no earlier plan."""
     pytest.importorskip("vllm")
-    from kvproof.connectors.shipped import SHIPPED, Shipped
-    from kvproof.connectors.subject import TestedConnector
+    from kvproof.live.connectors.shipped import SHIPPED, Shipped
+    from kvproof.live.connectors.subject import TestedConnector
 
     subject = TestedConnector(WRONG)
     monkeypatch.setitem(SHIPPED, OURS, Shipped(subject, (OURS,)))

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvproof.connectors.drawn import ALONE, HYBRID
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.record import Fatal, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Plays, Workload
 from kvproof.gate.search.comparison import PAST_DEATHS
 from kvproof.gate.side.drawn_plans import ABANDONED, PAST, with_plans
+from kvproof.live.connectors.drawn import ALONE, HYBRID
 from kvproof.model.plans.connector import ConnectorPlan
 from tests.fake_sides import FakeSide, compared
 from tests.two_machines import result

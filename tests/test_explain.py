@@ -7,11 +7,11 @@ import pytest
 from kvproof.cli.explanations import every_name, explanations
 from kvproof.cli.main import main, parser
 from kvproof.cli.replay import DIFFERS
-from kvproof.connectors.judging import CONTRACT
 from kvproof.gate.side import around_scheduler
 from kvproof.invariants.goals import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS
+from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.contract.features import FEATURES as OF_CONTRACT
 from kvproof.live.known.registry import KNOWN
 from kvproof.model.config.features.registry import FEATURES

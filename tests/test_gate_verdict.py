@@ -14,7 +14,6 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from kvproof.connectors.judging import CONTRACT
 from kvproof.gate.difference.compare import Candidate
 from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recorded, Seen
 from kvproof.gate.difference.record import Need, Record
@@ -32,6 +31,7 @@ from kvproof.gate.source.outcomes import Condition, Operand
 from kvproof.gate.source.parts import ENCODER, LOOP, OFFLOADING
 from kvproof.invariants.registry import CHECKS
 from kvproof.live import reproducer
+from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.trees import Tree
 from kvproof.model import interruption
 from kvproof.model.because import choice, release

@@ -180,9 +180,9 @@ OPENED = {
     "cli/gate_side.py": "writes to pipes",
     "cli/sample.py": "makes a temporary folder for the trace that a process of its own replays",
     "cli/connector_name.py": "parses what `model/files` has read: `ast.parse` takes a text",
-    "connectors/alone.py": "makes a temporary folder for the plan that a process of its own plays",
-    "connectors/episode.py": "makes a temporary folder for the files of a connector under test",
-    "connectors/listeners.py": "reads the list that Linux has of the files a process has mapped",
+    "live/connectors/alone.py": "makes a temporary folder for a plan that its own process plays",
+    "live/connectors/episode.py": "makes a temporary folder for the files of a connector",
+    "live/connectors/listeners.py": "reads Linux's list of the files that a process has mapped",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""

@@ -63,8 +63,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_a_connector() -> str:
     """What an episode of a connector dies of."""
-    from kvproof.connectors.episode import play
-    from kvproof.connectors.subject import TestedConnector
+    from kvproof.live.connectors.episode import play
+    from kvproof.live.connectors.subject import TestedConnector
     from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 
     engine = EngineConfig("E", (Group("full", 2),), num_blocks=16)

@@ -15,9 +15,9 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine.core import EngineCoreProc
 
-from kvproof.connectors.episode import play
-from kvproof.connectors.subject import TestedConnector
 from kvproof.live.arguments import Given, Reads
+from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.core.starts import carried_out
 from kvproof.live.machine import LiveMachine
 from kvproof.model.config import EngineConfig, Group

@@ -32,7 +32,7 @@ from kvproof.strategies.witnesses import Witness, witnesses
 from tests.planted import under
 from tests.two_machines import driven
 
-ROOMS = ("model", "invariants", "strategies", "live", "connectors")
+ROOMS = ("model", "invariants", "strategies", "live")
 ROOT = Path(kvproof.__file__).parent
 
 DEATH, HANG, TABLE, OFFSETS = (

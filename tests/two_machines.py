@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kvproof.connectors.judging import CONTRACT
 from kvproof.gate.difference.judged import Break, followed, sampled, taken_again
 from kvproof.gate.difference.record import Need, Needed, Record
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import Again, Episodes, Follow, Play, Workload
 from kvproof.invariants.registry import CHECKS
+from kvproof.live.connectors.judging import CONTRACT
 from kvproof.model.events import Complete, Event, Submit
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named

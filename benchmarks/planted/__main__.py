@@ -27,7 +27,7 @@ from benchmarks.planted.mistakes import Mistake, mistakes, plant
 
 ROOT = Path(__file__).parents[2]
 BUDGET_S = 300
-COMMIT = ["git", "log", "-1", "--format=%h", "--", "gate", "invariants", "live", "connectors"]
+COMMIT = ["git", "log", "-1", "--format=%h", "--", "gate", "invariants", "live"]
 """Prints the last commit that changes what judges."""
 
 

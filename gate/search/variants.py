@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.side import known_plans
+from kvproof.live.connectors.shipped import SHIPPED
 
 VARIANTS_MAX = 48
 """The most plans near one."""

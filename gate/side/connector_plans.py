@@ -9,12 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from kvproof.connectors.device import replaced
-from kvproof.connectors.episode import EpisodeResult, Played, RefusedOptions, play
-from kvproof.connectors.judging import CONTRACT, broken, mixed_up
-from kvproof.connectors.search import PlanSearch, accepted
-from kvproof.connectors.shipped import SHIPPED
-from kvproof.connectors.subject import NoConnector, TestedConnector
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
 from kvproof.gate.difference.judged import Break, Key, Note, keep
 from kvproof.gate.difference.protocol import Accepts, KitConnector
@@ -26,8 +20,14 @@ from kvproof.gate.side.known_plans import Shown
 from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
 from kvproof.live.blame import is_ours, is_refusal
+from kvproof.live.connectors.episode import EpisodeResult, Played, RefusedOptions, play
+from kvproof.live.connectors.judging import CONTRACT, broken, mixed_up
+from kvproof.live.connectors.search import PlanSearch, accepted
+from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.live.connectors.subject import NoConnector, TestedConnector
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
+from kvproof.live.fakes import replaced
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.errors import AdapterDrift

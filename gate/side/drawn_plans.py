@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from kvproof.connectors.drawn import draw_plans
-from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.workload import Plays
+from kvproof.live.connectors.drawn import draw_plans
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.plans.connector import ConnectorPlan
 
 STEPS = ("Step", "Output", "Drain")

@@ -8,10 +8,10 @@ the accounting does not depend on it, and it would lead to all of vLLM.
 import ast
 from collections.abc import Iterator
 
-from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.source.files import Package
 from kvproof.gate.source.units import Module
 from kvproof.gate.source.uses import GETATTR, Parts, Uses
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.contract.features import FEATURES
 from kvproof.live.contract.table import TABLE
 

@@ -2,48 +2,20 @@
 
 A search of Hypothesis begins with the simplest episode and then reuses parts of earlier ones. That
 is too little variety where a cluster gets only one or two episodes.
-
-The choices depend on the seed alone. Hypothesis takes one number in twenty from the constants of
-the modules that are imported. Then a seed would give other choices where another module was
-imported before, where kvproof is installed in another way, or where another vLLM has another
-constant in its source.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import hypothesis
 from hypothesis.database import InMemoryExampleDatabase
-from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import get_state_machine_test
 
+from kvproof.model.drawing import of_the_seed
 from kvproof.model.errors import UsageError
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.episode import CacheMachine, Target
-
-READS = "_get_local_constants"
-"""The function of Hypothesis that collects constants of modules. Releases without it draw none."""
-
-
-@contextmanager
-def of_the_seed() -> Iterator[None]:
-    """Keep Hypothesis from drawing constants of imported modules until the block ends."""
-    reads = getattr(providers, READS, None)
-    if reads is None:
-        yield
-        return
-    from hypothesis.internal.constants_ast import Constants
-
-    none = Constants()
-    setattr(providers, READS, lambda: none)
-    providers.CONSTANTS_CACHE.cache.clear()
-    try:
-        yield
-    finally:
-        setattr(providers, READS, reads)
-        providers.CONSTANTS_CACHE.cache.clear()
-
 
 BYTES = 8_192
 """The number of bytes from which one episode is chosen: the largest that Hypothesis takes."""

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.connectors.episode import EpisodeResult, play
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import (
     ConnectorPlan,

@@ -9,9 +9,9 @@ pytest.importorskip("vllm")
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.copies import IllegalAccess, swap_blocks_batch
-from kvproof.connectors.device.replaced import device
+from kvproof.live.fakes.clock import Clock
+from kvproof.live.fakes.copies import IllegalAccess, swap_blocks_batch
+from kvproof.live.fakes.replaced import device
 from kvproof.model.plans.connector import Copies
 
 pytestmark = pytest.mark.live

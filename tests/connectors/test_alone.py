@@ -8,13 +8,13 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors import alone, search
-from kvproof.connectors.drawn import ALONE
-from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.search import PlanSearch
-from kvproof.connectors.shipped import BENCH
-from kvproof.connectors.shown import shown
-from kvproof.connectors.subject import TestedConnector
+from kvproof.live.connectors import alone, search
+from kvproof.live.connectors.drawn import ALONE
+from kvproof.live.connectors.episode import EpisodeResult, play
+from kvproof.live.connectors.search import PlanSearch
+from kvproof.live.connectors.shipped import BENCH
+from kvproof.live.connectors.shown import shown
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 from tests.connectors.global_store import GlobalStore, SaltlessStore

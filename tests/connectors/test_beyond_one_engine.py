@@ -16,9 +16,9 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
 from vllm.v1.kv_offload.file_mapper import FileMapper
 
-from kvproof.connectors.episode import play
-from kvproof.connectors.shipped import FILES, MOONCAKE, OBJECTS, OFFLOADING, SIMPLE
-from kvproof.connectors.subject import TestedConnector
+from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.shipped import FILES, MOONCAKE, OBJECTS, OFFLOADING, SIMPLE
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.plans.connector import (
     Another,
     ConnectorPlan,

@@ -8,8 +8,8 @@ pytest.importorskip("vllm")
 
 import torch
 
-from kvproof.connectors.caches import NUMBERS_MAX, Numbers, slots
 from kvproof.live import build
+from kvproof.live.connectors.caches import NUMBERS_MAX, Numbers, slots
 from kvproof.model.config import Group
 
 pytestmark = pytest.mark.live
@@ -45,7 +45,7 @@ def test_a_prefix_has_the_same_number_in_every_process() -> None:
 
 
 def test_two_prefixes_never_have_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kvproof.connectors.caches.crc32", lambda _: NUMBERS_MAX - 2)
+    monkeypatch.setattr("kvproof.live.connectors.caches.crc32", lambda _: NUMBERS_MAX - 2)
     numbers = Numbers()
     assert [numbers.of("layer", prefix) for prefix in "abc"] == [NUMBERS_MAX - 1, 1, 2]
     assert [numbers.prefix("layer", number) for number in (1.0, 2.0)] == ["b", "c"]

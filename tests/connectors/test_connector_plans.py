@@ -11,15 +11,15 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.episode import play
-from kvproof.connectors.shipped import SHIPPED, Shipped
-from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.shorter import shorter
 from kvproof.gate.side import connector_plans
+from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.shipped import SHIPPED, Shipped
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.store import Storeless
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import ConnectorPlan, Drain, ResetCache, SubmitRequest

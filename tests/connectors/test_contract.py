@@ -9,19 +9,19 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors import search as search_module
-from kvproof.connectors.drawn import ALONE
-from kvproof.connectors.earlier import EarlierLoads
-from kvproof.connectors.episode import play
-from kvproof.connectors.judging import CONTRACT, broken
-from kvproof.connectors.search import PlanSearch, accepted, search
-from kvproof.connectors.shown import shown
-from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.side import connector_plans
 from kvproof.invariants.check import Tally
 from kvproof.invariants.stores import NOT_OFFERED
 from kvproof.live import build
 from kvproof.live.adapt import CONFIG
+from kvproof.live.connectors import search as search_module
+from kvproof.live.connectors.drawn import ALONE
+from kvproof.live.connectors.earlier import EarlierLoads
+from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.judging import CONTRACT, broken
+from kvproof.live.connectors.search import PlanSearch, accepted, search
+from kvproof.live.connectors.shown import shown
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.store import Storeless
 from kvproof.model.config import Group
 from kvproof.model.errors import AdapterDrift, NotValid

@@ -11,12 +11,12 @@ pytest.importorskip("vllm")
 
 import torch
 
-from kvproof.connectors.device import copies, replaced
-from kvproof.connectors.device.clock import Clock, ModelOrder
-from kvproof.connectors.device.replaced import REPLACED, device, found
-from kvproof.connectors.device.store_client import Memory, StoreClient
-from kvproof.connectors.device.streams import Event, Stream
-from kvproof.connectors.device.threads import QueueModule
+from kvproof.live.fakes import copies, replaced
+from kvproof.live.fakes.clock import Clock, ModelOrder
+from kvproof.live.fakes.replaced import REPLACED, device, found
+from kvproof.live.fakes.store_client import Memory, StoreClient
+from kvproof.live.fakes.streams import Event, Stream
+from kvproof.live.fakes.threads import QueueModule
 from kvproof.model.plans.connector import Copies
 
 pytestmark = pytest.mark.live

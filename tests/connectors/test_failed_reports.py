@@ -8,9 +8,9 @@ pytest.importorskip("vllm")
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 
-from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.shipped import SHIPPED
-from kvproof.connectors.subject import TestedConnector
+from kvproof.live.connectors.episode import EpisodeResult, play
+from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import (
     ConnectorPlan,

@@ -10,11 +10,11 @@ pytest.importorskip("vllm")
 
 from vllm.distributed.kv_transfer.kv_connector.v1 import example_hidden_states_connector as home
 
-from kvproof.connectors.drawn import HIDDEN
-from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.search import PlanSearch, accepted, search
-from kvproof.connectors.shipped import STATES, as_driven
-from kvproof.connectors.shown import shown
+from kvproof.live.connectors.drawn import HIDDEN
+from kvproof.live.connectors.episode import EpisodeResult, play
+from kvproof.live.connectors.search import PlanSearch, accepted, search
+from kvproof.live.connectors.shipped import STATES, as_driven
+from kvproof.live.connectors.shown import shown
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.connector import ConnectorPlan, Copies, Drain, ResetCache, SubmitRequest

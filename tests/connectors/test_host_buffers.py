@@ -9,9 +9,9 @@ pytest.importorskip("vllm")
 
 from msgspec.structs import replace
 
-from kvproof.connectors.drawn import BUFFERED
-from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.connectors.drawn import BUFFERED
+from kvproof.live.connectors.episode import EpisodeResult, play
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.plans.connector import (
     Action,
     ConnectorPlan,

@@ -6,10 +6,10 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.episode import play
-from kvproof.connectors.shipped import SHIPPED
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.side import connector_plans
+from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import (
     ConnectorPlan,

@@ -8,10 +8,10 @@ import pytest
 pytest.importorskip("vllm")
 
 
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.judging import mixed_up
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.side import connector_plans
+from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.live.connectors.judging import mixed_up
 from kvproof.model.plans.connector import (
     AbortRequest,
     Action,

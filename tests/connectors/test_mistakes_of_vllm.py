@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.drawn import BUFFERED, HYBRID
-from kvproof.connectors.encoder import EncoderCache
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.search import search
-from kvproof.connectors.shipped import (
+from kvproof.live.connectors.drawn import BUFFERED, HYBRID
+from kvproof.live.connectors.encoder import EncoderCache
+from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.live.connectors.search import search
+from kvproof.live.connectors.shipped import (
     FILES,
     IMAGES,
     OFFLOADING,
@@ -21,7 +21,7 @@ from kvproof.connectors.shipped import (
     SIMPLE_ROOMY,
     STORED_IMAGES,
 )
-from kvproof.connectors.subject import TestedConnector
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import Group
 from kvproof.model.plans.connector import (
     STORE_ANSWERS,

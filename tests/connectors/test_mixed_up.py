@@ -2,8 +2,8 @@
 
 import pytest
 
-from kvproof.connectors.judging import mixed_up
 from kvproof.invariants.slots import content
+from kvproof.live.connectors.judging import mixed_up
 from kvproof.model.because import reason
 from kvproof.model.finding import Finding
 

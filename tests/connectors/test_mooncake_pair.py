@@ -6,11 +6,11 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.mooncake import NOT_WRITTEN, TransferEngine
-from kvproof.connectors.device.replaced import device
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.live.fakes.clock import Clock
+from kvproof.live.fakes.mooncake import NOT_WRITTEN, TransferEngine
+from kvproof.live.fakes.replaced import device
 from kvproof.model.plans.connector import (
     AbortRequest,
     Copies,

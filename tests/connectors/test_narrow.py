@@ -6,10 +6,10 @@ pytest.importorskip("vllm")
 
 from msgspec.structs import replace
 
-from kvproof.connectors.drawn import NARROWER
-from kvproof.connectors.episode import EpisodeResult, play
-from kvproof.connectors.pair import in_its_blocks
-from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.connectors.drawn import NARROWER
+from kvproof.live.connectors.episode import EpisodeResult, play
+from kvproof.live.connectors.pair import in_its_blocks
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.plans.connector import (
     Action,
     ConnectorPlan,

@@ -9,14 +9,14 @@ pytest.importorskip("vllm")
 
 from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
 
-from kvproof.connectors import engine
-from kvproof.connectors.episode import RefusedOptions, play
-from kvproof.connectors.search import search
-from kvproof.connectors.shipped import ON_DISK, SHIPPED
-from kvproof.connectors.shown import shown
-from kvproof.connectors.subject import TestedConnector
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.side import connector_plans
+from kvproof.live.connectors import engine
+from kvproof.live.connectors.episode import RefusedOptions, play
+from kvproof.live.connectors.search import search
+from kvproof.live.connectors.shipped import ON_DISK, SHIPPED
+from kvproof.live.connectors.shown import shown
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.connector import (

@@ -9,10 +9,10 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.nixl import CopyingAgent
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.live.fakes.clock import Clock
+from kvproof.live.fakes.nixl import CopyingAgent
 from kvproof.model.config import Group
 from kvproof.model.plans.connector import (
     AbortRequest,

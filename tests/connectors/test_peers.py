@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.search import search
-from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.live.connectors.search import search
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.plans.connector import (
     PREFILLED,
     ROUTES,

@@ -10,14 +10,14 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors import search
-from kvproof.connectors.device import copies, streams
-from kvproof.connectors.device.peers import PeerContext
-from kvproof.connectors.drawn import ALONE
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.shipped import BENCH
-from kvproof.connectors.shown import shown
 from kvproof.live.blame import is_ours
+from kvproof.live.connectors import search
+from kvproof.live.connectors.drawn import ALONE
+from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.live.connectors.shipped import BENCH
+from kvproof.live.connectors.shown import shown
+from kvproof.live.fakes import copies, streams
+from kvproof.live.fakes.peers import PeerContext
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 
 pytestmark = pytest.mark.live

@@ -9,14 +9,14 @@ import pytest
 pytest.importorskip("vllm")
 
 
-from kvproof.connectors import drawn
-from kvproof.connectors.device.replaced import STORE
-from kvproof.connectors.drawn import SPREAD
-from kvproof.connectors.episode import play, require_replaced
-from kvproof.connectors.judging import mixed_up
-from kvproof.connectors.search import PlanSearch, accepted
-from kvproof.connectors.shipped import SHIPPED
 from kvproof.live.adapt import keeps_every_state
+from kvproof.live.connectors import drawn
+from kvproof.live.connectors.drawn import SPREAD
+from kvproof.live.connectors.episode import play, require_replaced
+from kvproof.live.connectors.judging import mixed_up
+from kvproof.live.connectors.search import PlanSearch, accepted
+from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.live.fakes.replaced import STORE
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.connector import (

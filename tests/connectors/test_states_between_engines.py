@@ -9,8 +9,8 @@ pytest.importorskip("vllm")
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.config import Group
 from kvproof.model.plans.connector import Drain, ResetCache
 from tests.connectors import played as episodes

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors.episode import play
-from kvproof.connectors.shipped import SHIPPED, UNLIKE
+from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.shipped import SHIPPED, UNLIKE
 from kvproof.model.plans.connector import ConnectorPlan, Restart, SubmitRequest, Unlike, lines
 from tests.connectors.played import NIXL, engine_of
 

@@ -19,9 +19,9 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 from vllm.v1.worker.utils import AttentionGroup
 
-from kvproof.connectors.drawn import ALONE, HYBRID
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.shipped import SHIPPED
+from kvproof.live.connectors.drawn import ALONE, HYBRID
+from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.plans.connector import ConnectorPlan, Drain, ResetCache, SubmitRequest, lines
 from tests.connectors.played import (
     AGAIN,

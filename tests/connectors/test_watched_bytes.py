@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("vllm")
 
-from kvproof.connectors import episode
-from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.search import search
-from kvproof.connectors.subject import TestedConnector
 from kvproof.invariants.of_bytes import LOADED
+from kvproof.live.connectors import episode
+from kvproof.live.connectors.engine import DrivenEngine
+from kvproof.live.connectors.search import search
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.finding import Finding
 from kvproof.watch.bytes.layers import Layers
 from kvproof.watch.bytes.observer import ByteObserver

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from kvproof.connectors.device.store_client import StoreClient
-from kvproof.connectors.device.streams import Stream
-from kvproof.connectors.device.threads import TaskThread
+from kvproof.live.fakes.store_client import StoreClient
+from kvproof.live.fakes.streams import Stream
+from kvproof.live.fakes.threads import TaskThread
 
 PACKAGE = "lmcache"
 CHUNK_BLOCKS, CHUNK_BLOCKS_MAX = 2, 64

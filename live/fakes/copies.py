@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.streams import Stream
+from kvproof.live.fakes.clock import Clock
+from kvproof.live.fakes.streams import Stream
 
 _EMPTY_LIKE = torch.empty_like
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from kvproof.connectors.search import PlanSearch
-from kvproof.connectors.subject import TestedConnector
 from kvproof.live import children
+from kvproof.live.connectors.search import PlanSearch
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.plans.connector import ConnectorPlan
 
 ASKED, ANSWER = "plan.json", "broken.json"
@@ -57,8 +57,8 @@ def breaks_alone(subject: TestedConnector, plan: ConnectorPlan, check: str) -> b
 
 def main(folder: Path) -> None:
     """Play the plan of a folder to its end, and write there which checks it breaks."""
-    from kvproof.connectors.episode import play
-    from kvproof.connectors.judging import broken
+    from kvproof.live.connectors.episode import play
+    from kvproof.live.connectors.judging import broken
     from kvproof.model.facts.connectors import Fact, Past
 
     children.end_with_parent()

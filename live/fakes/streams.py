@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from kvproof.connectors.device.clock import Clock
+from kvproof.live.fakes.clock import Clock
 
 
 class Stream:

@@ -11,9 +11,10 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from kvproof.connectors.caches import OTHER_BACKEND, of_layer
 from kvproof.live import adapt
+from kvproof.live.connectors.caches import of_layer
 from kvproof.live.contract.lookup import may_take
+from kvproof.live.fakes.replaced import OTHER_BACKEND
 
 MIXIN = "vllm.v1.worker.kv_connector_model_runner_mixin:KVConnectorModelRunnerMixin"
 

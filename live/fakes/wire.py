@@ -12,7 +12,7 @@ from typing import Any
 
 import zmq
 
-from kvproof.connectors.device.clock import Clock, FakeModule, ThreadIdle
+from kvproof.live.fakes.clock import Clock, FakeModule, ThreadIdle
 
 ASKER = b"asker"
 """The identity of a socket that sends a question to a ROUTER."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from kvproof.connectors.episode import EpisodeResult
-from kvproof.connectors.judging import CONTRACT
-from kvproof.connectors.search import PlanSearch
-from kvproof.connectors.subject import TestedConnector
+from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.live.connectors.judging import CONTRACT
+from kvproof.live.connectors.search import PlanSearch
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.plans.connector import ConnectorPlan, lines
 
 FINDINGS_MAX = 3

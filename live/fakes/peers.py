@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import zmq
 
-from kvproof.connectors.device.clock import Clock, FakeModule
-from kvproof.connectors.device.nixl import CopyingAgent
-from kvproof.connectors.device.store_client import StoreClient
+from kvproof.live.fakes.clock import Clock, FakeModule
+from kvproof.live.fakes.nixl import CopyingAgent
+from kvproof.live.fakes.store_client import StoreClient
 
 ENDPOINT = b"tcp://"
 """The origin of a connection's event. vLLM does not read it."""

@@ -36,10 +36,10 @@ class ConnectorConformance:
         """Random episodes keep every check of the contract."""
         if find_spec("vllm") is None:
             raise UsageError("vLLM is not installed here. Use an environment that has it.")
-        from kvproof.connectors.alone import confirm
-        from kvproof.connectors.search import search
-        from kvproof.connectors.shown import shown
-        from kvproof.connectors.subject import TestedConnector
+        from kvproof.live.connectors.alone import confirm
+        from kvproof.live.connectors.search import search
+        from kvproof.live.connectors.shown import shown
+        from kvproof.live.connectors.subject import TestedConnector
 
         named = self.connector
         name = named if isinstance(named, str) else f"{named.__module__}:{named.__qualname__}"

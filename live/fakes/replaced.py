@@ -13,13 +13,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from kvproof.connectors.caches import BACKEND, OTHER_BACKEND
-from kvproof.connectors.device import copies, lmcache, loops, mooncake, nixl, peers, streams, wire
-from kvproof.connectors.device.clock import LEASE_S, Clock, FakeModule
-from kvproof.connectors.device.copies import watched
-from kvproof.connectors.device.store_client import StoreClient
-from kvproof.connectors.device.threads import EventThreads, QueueModule, TaskThread, Threads
-from kvproof.connectors.device.wire import AtOnce, make_socket, socket_context
+from kvproof.live.fakes import copies, lmcache, loops, mooncake, nixl, peers, streams, wire
+from kvproof.live.fakes.clock import LEASE_S, Clock, FakeModule
+from kvproof.live.fakes.copies import watched
+from kvproof.live.fakes.store_client import StoreClient
+from kvproof.live.fakes.threads import EventThreads, QueueModule, TaskThread, Threads
+from kvproof.live.fakes.wire import AtOnce, make_socket, socket_context
 
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
@@ -34,6 +33,10 @@ NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 UTILS = "vllm.distributed.kv_transfer.kv_connector.utils"
 WRITES = mooncake.HOME
 SERVER = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_utils"
+BACKEND = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend"
+
+OTHER_BACKEND = "vllm.v1.attention.backends.flex_attention:FlexAttentionBackend"
+"""Another attention backend that runs on a CPU."""
 
 SETTINGS = {
     "MOONCAKE_CONFIG_PATH": str(Path(__file__).with_name("mooncake.json")),

@@ -8,19 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from kvproof.connectors import hidden
-from kvproof.connectors.device import streams
-from kvproof.connectors.device.clock import LEASE_S, Clock
-from kvproof.connectors.device.store_client import StoreClient
-from kvproof.connectors.earlier import EarlierLoads, EarlierRequests
-from kvproof.connectors.listeners import LookUps, NamedPrefixes, Opened, Prompts, listen
-from kvproof.connectors.owners import Owners
-from kvproof.connectors.worker import ConnectorWorker
 from kvproof.live import adapt, blame, build, step_output
 from kvproof.live.arguments import Reads
+from kvproof.live.connectors import hidden
+from kvproof.live.connectors.earlier import EarlierLoads, EarlierRequests
+from kvproof.live.connectors.listeners import LookUps, NamedPrefixes, Opened, Prompts, listen
+from kvproof.live.connectors.owners import Owners
+from kvproof.live.connectors.worker import ConnectorWorker
 from kvproof.live.death import death_of, place
 from kvproof.live.encoder_settings import only_encodes
 from kvproof.live.endless import watched
+from kvproof.live.fakes import streams
+from kvproof.live.fakes.clock import LEASE_S, Clock
+from kvproof.live.fakes.store_client import StoreClient
 from kvproof.live.observer import shown
 from kvproof.live.observer.view import Names
 from kvproof.model import state

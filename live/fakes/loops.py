@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from contextvars import Context
 from typing import Any, TypeVarTuple
 
-from kvproof.connectors.device.clock import Clock, FakeModule
-from kvproof.connectors.device.threads import TaskThread
-from kvproof.connectors.device.wire import AtOnce
+from kvproof.live.fakes.clock import Clock, FakeModule
+from kvproof.live.fakes.threads import TaskThread
+from kvproof.live.fakes.wire import AtOnce
 
 Parts = TypeVarTuple("Parts")
 

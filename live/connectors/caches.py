@@ -17,6 +17,7 @@ import torch
 
 from kvproof.live import adapt, build
 from kvproof.live.contract.lookup import may_take
+from kvproof.live.fakes.replaced import BACKEND, OTHER_BACKEND
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import ANOTHER_RANK, Slot
 
@@ -214,11 +215,6 @@ class Caches:
                 held = self._prefix(layer.name, layer.seen[part, at])
                 yield layer, Slot(layer.name, layer.group, *layer.slot(part, at)), held
 
-
-BACKEND = "vllm.v1.attention.backends.cpu_attn:CPUAttentionBackend"
-
-OTHER_BACKEND = "vllm.v1.attention.backends.flex_attention:FlexAttentionBackend"
-"""Another attention backend that runs on a CPU."""
 
 BLOCKS = 7
 """The number of blocks for which a shape is asked. No other dimension of that shape has this

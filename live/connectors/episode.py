@@ -9,20 +9,20 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.replaced import device, gone
-from kvproof.connectors.device.store_client import Memory
-from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.judging import CONTRACT, broken
-from kvproof.connectors.pair import EnginePair, EnginePeers, PairAtOnce
-from kvproof.connectors.several import EngineReplicas, SeveralEngines
-from kvproof.connectors.shipped import SHIPPED
-from kvproof.connectors.subject import TestedConnector
 from kvproof.invariants.check import Tally
 from kvproof.live.blame import is_ours, is_refusal
+from kvproof.live.connectors.engine import DrivenEngine
+from kvproof.live.connectors.judging import CONTRACT, broken
+from kvproof.live.connectors.pair import EnginePair, EnginePeers, PairAtOnce
+from kvproof.live.connectors.several import EngineReplicas, SeveralEngines
+from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.contract.features import KIT
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract_check import check
+from kvproof.live.fakes.clock import Clock
+from kvproof.live.fakes.replaced import device, gone
+from kvproof.live.fakes.store_client import Memory
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.facts.connectors import Called, Fact, Past, ResetAnswered, counted
 from kvproof.model.finding import Finding

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from kvproof.connectors.caches import Caches, LayerCache
+from kvproof.live.connectors.caches import Caches, LayerCache
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.facts.connectors import (
     Holder,

@@ -11,8 +11,10 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from kvproof.connectors import hidden
-from kvproof.connectors.caches import (
+from kvproof.live import adapt, build, step_output
+from kvproof.live.batch import Batch
+from kvproof.live.connectors import hidden
+from kvproof.live.connectors.caches import (
     Caches,
     LayerCache,
     Shards,
@@ -20,13 +22,11 @@ from kvproof.connectors.caches import (
     latent_backend,
     layout,
 )
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.encoder import EncoderCache
-from kvproof.connectors.first_runner import FirstRunner
-from kvproof.connectors.owners import Owners, read_from
-from kvproof.live import adapt, build, step_output
-from kvproof.live.batch import Batch
+from kvproof.live.connectors.encoder import EncoderCache
+from kvproof.live.connectors.first_runner import FirstRunner
+from kvproof.live.connectors.owners import Owners, read_from
 from kvproof.live.contract.lookup import may_take
+from kvproof.live.fakes.clock import Clock
 from kvproof.model.config import Group
 from kvproof.model.facts.connectors import Fact, Slot, SlotsRead, WrongSlot
 from kvproof.model.plans.connector import ConnectorPlan

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from kvproof.connectors.device.clock import LEASE_S
-from kvproof.connectors.subject import TestedConnector
+from kvproof.live.connectors.subject import TestedConnector
+from kvproof.live.fakes.clock import LEASE_S
 from kvproof.model.plans.connector import Another, Unlike
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"

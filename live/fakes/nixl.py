@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.store_client import StoreClient
+from kvproof.live.fakes.clock import Clock
+from kvproof.live.fakes.store_client import StoreClient
 
 Piece = tuple[int, int, int]
 """An address, a number of bytes, a device."""

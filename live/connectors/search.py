@@ -10,7 +10,9 @@ from typing import Any
 
 from msgspec.structs import fields, replace
 
-from kvproof.connectors.drawn import (
+from kvproof.live import adapt, build
+from kvproof.live.blame import is_ours, is_refusal
+from kvproof.live.connectors.drawn import (
     ALONE,
     BUFFERED,
     HIDDEN,
@@ -20,11 +22,9 @@ from kvproof.connectors.drawn import (
     draw_plans,
     unequal,
 )
-from kvproof.connectors.episode import EpisodeResult, RefusedOptions, play
-from kvproof.connectors.judging import CONTRACT
-from kvproof.connectors.subject import TestedConnector
-from kvproof.live import adapt, build
-from kvproof.live.blame import is_ours, is_refusal
+from kvproof.live.connectors.episode import EpisodeResult, RefusedOptions, play
+from kvproof.live.connectors.judging import CONTRACT
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest

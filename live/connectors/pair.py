@@ -13,9 +13,9 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from kvproof.connectors.device.clock import LEASE_S, Clock
-from kvproof.connectors.engine import DrivenEngine
-from kvproof.connectors.several import SeveralEngines
+from kvproof.live.connectors.engine import DrivenEngine
+from kvproof.live.connectors.several import SeveralEngines
+from kvproof.live.fakes.clock import LEASE_S, Clock
 from kvproof.live.observer.kept import entries
 from kvproof.model.facts.connectors import EngineGone, Fact, LoadEnded, MayFail
 from kvproof.model.plans.connector import (

@@ -9,8 +9,8 @@ from typing import Any
 
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
-from kvproof.connectors.device.replaced import found
-from kvproof.connectors.device.store_client import StoreClient
+from kvproof.live.fakes.replaced import found
+from kvproof.live.fakes.store_client import StoreClient
 from kvproof.model.config import EngineConfig
 from kvproof.model.facts.connectors import (
     Closed,

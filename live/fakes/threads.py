@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import Any
 
-from kvproof.connectors.device.clock import Clock, FakeModule
+from kvproof.live.fakes.clock import Clock, FakeModule
 
 
 class Threads(FakeModule):

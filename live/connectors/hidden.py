@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from kvproof.connectors.caches import NUMBERS, Caches
-from kvproof.connectors.owners import Owners
 from kvproof.live import adapt
+from kvproof.live.connectors.caches import NUMBERS, Caches
+from kvproof.live.connectors.owners import Owners
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import StateSaved
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.engine import DrivenEngine, drained
+from kvproof.live.connectors.engine import DrivenEngine, drained
+from kvproof.live.fakes.clock import Clock
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.plans.connector import Another, ConnectorPlan, SubmitRequest
 

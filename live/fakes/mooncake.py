@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from kvproof.connectors.device.clock import Clock
-from kvproof.connectors.device.store_client import StoreClient
+from kvproof.live.fakes.clock import Clock
+from kvproof.live.fakes.store_client import StoreClient
 
 FAILED = -800
 """Mooncake's answer if a transfer fails (`TRANSFER_FAIL`)."""

@@ -131,7 +131,7 @@ class TestedConnector:
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 
-        from kvproof.connectors.device.lmcache import in_place  # needs torch
+        from kvproof.live.fakes.lmcache import in_place  # needs torch
 
         module, colon, name = self._place
         try:
@@ -196,7 +196,7 @@ def _in_pages(extra: Mapping[str, Any]) -> dict[str, Any]:
     vllm#43689 a chunk fills whole pages of memory in OffloadingConnector's CPU tier. The kit's
     blocks are far smaller than a page, so before that the same bytes had room for many more chunks,
     and nothing was ever evicted."""
-    from kvproof.connectors.device.replaced import found  # needs torch
+    from kvproof.live.fakes.replaced import found  # needs torch
 
     rounds = found(ROUNDS) is not None or not any(map(found, BEFORE_ROUNDING))
     return {**extra} if rounds else {**extra, BYTES: extra[BYTES] // BLOCKS_OF_PAGE}

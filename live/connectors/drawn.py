@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kvproof.connectors.subject import TestedConnector
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.drawing import of_the_seed
 from kvproof.model.plans.connector import (
     IMAGES,
     PROMPT_TOKENS_MAX,
@@ -33,7 +34,6 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
     bare,
 )
-from kvproof.strategies.sampling.random_episodes import of_the_seed
 
 ALONE: tuple[ConnectorPlan, ...] = (
     bare(Group("full", 4)),
