@@ -31,8 +31,8 @@ COMMANDS: Mapping[str, Removed] = {
     ),
     "join": Removed("is now kvproof report with two records", "kvproof report P.jsonl D.jsonl"),
     "releases": Removed(
-        "is now benchmarks/releases, and of one trace replay --releases",
-        "python -m benchmarks.releases in a clone of kvproof, or kvproof replay TRACE --releases",
+        "is now replay --releases, for one trace",
+        "kvproof replay TRACE --releases, or kvproof gate to compare two releases",
     ),
     "remedies": Removed(
         "is now benchmarks/remedies.py", "python benchmarks/remedies.py in a clone of kvproof"

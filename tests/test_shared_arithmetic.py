@@ -2,7 +2,7 @@
 
 The reference, the count-level systems, the symbolic memory and Z3 all ask `model.counts`, so that a
 mistake there looks alike to all of them. Two things do not ask it: the definitions below, which
-count tokens one by one, and the invariants (see `reports/sizes.md`).
+count tokens one by one, and the invariants.
 """
 
 import inspect

@@ -12,11 +12,8 @@ import pytest
 from msgspec.structs import asdict
 
 import kvproof
-from benchmarks.releases.recognised import made_by, on_the_model, repeats
 from kvproof.gate.difference.compare import Results, only_on
-from kvproof.gate.difference.judged import followed
 from kvproof.gate.difference.workload import follow
-from kvproof.live.known.registry import KNOWN
 from kvproof.model import wording
 from kvproof.model.because import About, reason
 from kvproof.model.faults.registry import FAULTS
@@ -64,7 +61,7 @@ def witness(name: str) -> Witness:
 
 
 def verdicts(name: str) -> list[Any]:
-    """What sampling, a replay, a comparison and the recognition of a fault find, without words."""
+    """What sampling, a replay and a comparison find, without words."""
     fault = FAULTS[name]
     cluster = CLUSTERS[fault.cluster]
     outcome = under([fault], sample, cluster, ModelMachine, examples=10, seed=1)
@@ -78,12 +75,6 @@ def verdicts(name: str) -> list[Any]:
     workload = follow(run.cluster, name, run.events)
     base, head = Results({name: driven(workload)}), Results({name: driven(workload, [name])})
     found += [[one.found.key for one in only_on(head, base, [name])], head.keys_broken]
-    signs = on_the_model(run.cluster, run.events, fault, KNOWN.values())
-    for other in dict.fromkeys((name, TABLE)):
-        broken = under([FAULTS[other]], followed, run.cluster, ModelMachine, run.events)
-        for each in broken.breaks.values():
-            found.append(made_by(fault, signs, each))
-            found.append(repeats(run.cluster, run.events[-1], run.finding, each))
     return found
 
 
