@@ -1,17 +1,14 @@
 """Distinct states per second of processor time of the explorer's search.
 
-    python benchmarks/explorer_speed.py --config pd-evicting --spin
+    python benchmarks/explorer_speed.py --config pd-evicting
 
-The search checks all invariants. The output has the median over all rounds. `--spin` has SPIN
-search a small model of its own in each round as well (`spin/`).
+The search checks all invariants. The output has the median over all rounds.
 """
 
 import argparse
 import statistics
 import sys
 import time
-
-from spin import speed as spin
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.presets import CLUSTERS
@@ -23,26 +20,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", default="pd-default", choices=sorted(CLUSTERS))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--spin", action="store_true", help="SPIN beside it, on its own model")
     args = parser.parse_args()
     speeds: list[float] = []
-    of_spin: list[float] = []
     for number in range(args.rounds):
         began = time.process_time()
         search = PackedSearch(CLUSTERS[args.config], tuple(CHECKS.values()))
         while not search.over:
             search.expand()
         speeds.append(search.states / (time.process_time() - began))
-        if args.spin:
-            try:
-                of_spin.append(spin.states_per_second()[1])
-            except RuntimeError as error:
-                sys.exit(str(error))
         print(f"round {number + 1} of {args.rounds}", end="\r", file=sys.stderr, flush=True)
     print(f"{args.config}: {search.states} distinct states")
     print(f"explorer {statistics.median(speeds):9.0f} states/s")
-    if of_spin:
-        print(f"SPIN     {statistics.median(of_spin):9.0f} states/s (another model)")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ class Removed(NamedTuple):
 
 COMMANDS: Mapping[str, Removed] = {
     "matrix": Removed(
-        "is now benchmarks/matrix.py", "python benchmarks/matrix.py in a clone of kvproof"
+        "is gone: the tests ask it", "kvproof explore, sample and prove with --fault NAME"
     ),
     "invariants": Removed("is now a list of explain", "kvproof explain invariants"),
     "faults": Removed("is now a list of explain", "kvproof explain faults"),

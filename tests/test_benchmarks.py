@@ -1,15 +1,12 @@
 """The scripts of benchmarks/ that make a page or print a table, and the pages that they made."""
 
 import json
-import re
-from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 from benchmarks import checks as all_checks
-from benchmarks import combinations as combined
-from benchmarks import matrix, remedies
+from benchmarks import remedies
 from benchmarks.digest import __main__ as digest
 from benchmarks.planted import answers, page
 from benchmarks.planted.chooser import installed
@@ -34,30 +31,6 @@ NOT_FOUND = {
 def test_the_table_of_remedies_is_what_is_measured() -> None:
     page = (ROOT / "docs" / "explanation" / "remedies.md").read_text(encoding="utf-8")
     assert "\n".join(remedies.lines()) in page
-
-
-def test_each_engine_finds_a_fault(capsys: pytest.CaptureFixture[str]) -> None:
-    assert matrix.main(["front_trim", "--examples", "50"]) == 0
-    title, *engines, last = capsys.readouterr().out.splitlines()
-    assert title.startswith("front_trim (cluster ")
-    assert [line.split()[0] for line in engines] == ["explore", "sample", "prove"]
-    assert not any(line.split()[1] == "-" for line in engines)
-    assert last.endswith(": none.")
-
-
-def test_a_fault_that_no_engine_finds_is_red_and_a_cut_search_is_unknown(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    argv = ["state_only_at_last_boundary", "--config", "full", "--examples", "2"]
-    assert matrix.main(argv) == 1
-    assert capsys.readouterr().out.endswith(": state_only_at_last_boundary.\n")
-    assert matrix.main([*argv, "--states-max", "3"]) == 3
-
-
-def test_a_violation_without_a_fault_is_red() -> None:
-    found = matrix.row(None, "full", 2, 100)._replace(name="odd")
-    assert found.verdict is matrix.Verdict.VIOLATED  # no engine finds this fault
-    assert found._replace(name=matrix.NO_FAULT).verdict is matrix.Verdict.SAMPLED
 
 
 @pytest.mark.live
@@ -129,52 +102,3 @@ def test_the_excuses_of_a_check_are_read_from_what_it_calls() -> None:
     assert "the window has gone on since" in words
     for check in CHECKS.values():
         assert all_checks.source_of(check).excuses or not check.ideal, check.id
-
-
-# The page of combinations
-
-
-PAGE = Path(__file__).parent.parent / "reports" / "combinations.md"
-FEW = [
-    ("sessions", "extra_keys"),
-    ("store", "embeddings"),
-    ("oversized", "pd"),
-    ("push", "follow_up_turns"),
-    ("push", "kernel_blocks"),
-    ("store", "push"),
-    ("retention", "no_prefix_cache"),
-    ("eagle", "partial_block_hits"),
-]
-
-
-def marks(version: str) -> dict[frozenset[str], str]:
-    """The mark of each pair in the table of a release."""
-    text = PAGE.read_text(encoding="utf-8").split(f"## Pairs on {version}\n")[1]
-    rows = re.findall(r"^\| \d+ (\w+) \|(.*)\|$", text.split("###")[0], re.MULTILINE)
-    names = [name for name, _ in rows]
-    found = {}
-    for name, cells in rows:
-        for other, cell in zip(names, cells.split("|"), strict=True):
-            if cell.strip():
-                found[frozenset((other, name))] = cell.strip()
-    return found
-
-
-@pytest.mark.parametrize("version", ["0.32.0", "0.33.0"])
-def test_the_page_has_each_pair(version: str) -> None:
-    found = marks(version)
-    assert found.keys() == {frozenset(pair) for pair in combinations(combined.IDS, 2)}
-    assert set(found.values()) <= set(combined.MARKS.values())
-
-
-@pytest.mark.live
-@pytest.mark.parametrize("pair", FEW, ids="+".join)
-def test_this_vllm_agrees_with_the_page(pair: tuple[str, ...]) -> None:
-    from vllm import __version__
-
-    version = __version__.split("+")[0]
-    if version not in ("0.32.0", "0.33.0"):
-        pytest.skip(f"the page has tables of 0.32.0 and 0.33.0, and this is vLLM {version}")
-    ordered = tuple(sorted(pair, key=combined.IDS.index))
-    kind, why = combined.combination(ordered)
-    assert combined.MARKS[kind] == marks(version)[frozenset(pair)], why
