@@ -70,8 +70,15 @@ def _with_blocks_of_one_size(cluster: Cluster) -> Cluster:
 
 
 def _with_blocks_of(size: int, cfg: EngineConfig) -> EngineConfig:
-    groups = tuple(replace(each, block_size=size) for each in cfg.groups)
-    return replace(cfg, groups=groups, prefix_checkpoint=False, physical_per_logical=1)
+    """The engine with blocks of this size alone, where a chunk has room for one of them."""
+    return replace(
+        cfg,
+        groups=tuple(replace(each, block_size=size) for each in cfg.groups),
+        chunk_tokens=max(cfg.chunk_tokens, size),
+        match_unit=0,
+        prefix_checkpoint=False,
+        physical_per_logical=1,
+    )
 
 
 def _with_kernel_blocks_of_prefill(cluster: Cluster) -> Cluster:
