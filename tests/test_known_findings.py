@@ -140,10 +140,10 @@ def test_without_its_ingredient_a_finding_is_not_shown(name: str) -> None:
     cluster, check = trace.cluster, trace.finding.invariant
     make = type(live_machine(cluster))
     assert not holds(make, cluster, trace.events, check)
-    for without in known.needs:
-        cured = without(cluster)
+    for ingredient in known.needs:
+        cured = ingredient(cluster)
         assert cured is not None
-        assert without(cured) is None
+        assert ingredient(cured) is None
         assert holds(make, cured, trace.events, check)
         assert not holds(make, cured, (), check), "nothing was judged"
 
