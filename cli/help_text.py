@@ -24,7 +24,6 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "sample": (
         "kvproof sample --config pd --examples 1000 --seed 1",
         "kvproof sample --machine live --config random:7",
-        "kvproof sample --machine live --steps-covered --config pd --examples 5",
     ),
     "campaign": (
         "kvproof campaign --units 4 --out campaign",

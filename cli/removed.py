@@ -27,7 +27,8 @@ COMMANDS: Mapping[str, Removed] = {
         "is now a list of explain", "kvproof explain configs, or kvproof explain NAME --json"
     ),
     "coverage": Removed(
-        "is now an option of sample", "kvproof sample --machine live --steps-covered"
+        "is gone: sample says which of its goals no episode reached",
+        "kvproof sample --machine live --config NAME",
     ),
     "join": Removed("is now kvproof report with two records", "kvproof report P.jsonl D.jsonl"),
     "releases": Removed(
@@ -41,6 +42,10 @@ COMMANDS: Mapping[str, Removed] = {
 """The commands that are gone."""
 
 OPTIONS: Mapping[tuple[str, str], Removed] = {
+    ("sample", "--steps-covered"): Removed(
+        "is gone: sample says which of its goals no episode reached",
+        "kvproof sample --machine live --config NAME",
+    ),
     ("explore", "--symmetry"): Removed(
         "is gone: it saved little, and every state is visited now", "kvproof explore without it"
     ),

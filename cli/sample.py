@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli import steps_covered
 from kvproof.cli.answer import answer, traced
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
@@ -64,20 +63,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=options.at_least_one, default=40, help="number of choices in an episode"
     )
-    parser.add_argument(
-        "--steps-covered",
-        action="store_true",
-        help="list the abstract steps that real vLLM took, of those that the model has: in 30 "
-        "episodes of each preset or of --config, and in runs of the model to those they missed",
-    )
     options.add_traces(parser)
     options.add_explain(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Sample, and print the result."""
-    if args.steps_covered:
-        return steps_covered.run(args)
     setup = options.setup(args)
     setup = setup._replace(wide=args.config is None and not setup.faults)
     borrow(args.vllm, args.cache, live=args.machine == "live")

@@ -30,12 +30,10 @@ from kvproof.reports.output.search import (
     Replayed,
     Sampled,
 )
-from kvproof.reports.output.steps_covered import StepsCovered
 
 OUTPUTS: tuple[type[OutputPart], ...] = (
     Explored,
     Sampled,
-    StepsCovered,
     Campaigned,
     Proved,
     Replayed,

@@ -29,7 +29,6 @@ FINDING = next(Path(__file__).parent.parent.glob("findings/*/trace.jsonl"))
 COMMANDS = (
     ("sample", "--machine", "live", "--config", "full"),
     ("replay", str(FINDING), "--machine", "live"),
-    ("sample", "--machine", "live", "--steps-covered", "--config", "full"),
     ("doctor",),
 )
 

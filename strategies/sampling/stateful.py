@@ -95,15 +95,13 @@ def sample(
     use_jobs: bool = False,
     shrink: bool = True,
     progress: Progress | None = None,
-    ended: Callable[[Run], None] | None = None,
     failed: Callable[[Violated], None] | None = None,
 ) -> Outcome:
     """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
 
     With `use_jobs` every episode uses the jobs of the cluster, in any order; otherwise half of the
     episodes do, and the other half generates random jobs. `shrink=False` reports a failing run as
-    it was found, which is quicker. `ended` is called with each complete run; `failed` is called
-    once, with the first run that fails. The runs after it, which shrink it, are not counted.
+    it was found, which is quicker. `failed` is called once, with the first run that fails. The runs after it, which shrink it, are not counted.
 
     SAMPLED if all invariants hold; VIOLATED, with the smallest failing run found, if one does not;
     UNKNOWN if the user interrupted the search or the machine did not behave the same twice. If the
@@ -117,8 +115,6 @@ def sample(
 
     def add(run: Run) -> None:
         covered.add(run)
-        if ended is not None:
-            ended(run)
         count_run()
 
     shortest: list[Violated] = []
