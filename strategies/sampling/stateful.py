@@ -101,7 +101,8 @@ def sample(
 
     With `use_jobs` every episode uses the jobs of the cluster, in any order; otherwise half of the
     episodes do, and the other half generates random jobs. `shrink=False` reports a failing run as
-    it was found, which is quicker. `failed` is called once, with the first run that fails. The runs after it, which shrink it, are not counted.
+    it was found, which is quicker. `failed` is called once, with the first run that fails. The runs
+    after it, which shrink it, are not counted.
 
     SAMPLED if all invariants hold; VIOLATED, with the smallest failing run found, if one does not;
     UNKNOWN if the user interrupted the search or the machine did not behave the same twice. If the
