@@ -17,7 +17,7 @@ WAIT_S = 0.5
 
 class Campaign:
     """Carry out the units from the first that is missing to the last. `found` writes the trace of a
-    new finding and returns its file; `saved` is called after what is known was written."""
+    new finding and returns its file."""
 
     def __init__(
         self,
@@ -27,11 +27,10 @@ class Campaign:
         progress: Progress,
         results: dict[int, UnitResult],
         found: Callable[[FoundRun], str] = lambda _found: "",
-        saved: Callable[[Progress], None] = lambda _progress: None,
     ) -> None:
         self.folder, self.settings, self.plan = folder, settings, plan
         self.progress, self.results = progress, results
-        self.found, self.saved = found, saved
+        self.found = found
         self.saved_at = time.monotonic()
         self.units: dict[int, Unit] = {}
 
@@ -84,5 +83,4 @@ class Campaign:
 
     def _save(self) -> None:
         self.folder.save(self.settings, self.progress, self.results)
-        self.saved(self.progress)
         self.saved_at = time.monotonic()

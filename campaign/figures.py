@@ -14,8 +14,6 @@ Neither says anything about what no fresh unit can show: larger pools, features 
 not drive, or an order of events that the environment does not have.
 """
 
-from collections import Counter
-
 from kvproof.campaign.behaviours import PAIR, PLAN, STEP, kind
 from kvproof.campaign.folder import CampaignState
 from kvproof.campaign.progress import Progress
@@ -27,7 +25,6 @@ from kvproof.reports.output.campaign import (
     CampaignFigures,
     CampaignFinding,
     EstimatedUnseen,
-    SeenOfFeature,
 )
 from kvproof.reports.output.verdict import FaultName, SignatureObject
 
@@ -46,13 +43,13 @@ def figures(state: CampaignState) -> CampaignFigures:
         runs=progress.runs,
         steps=progress.steps,
         corpus=len(progress.corpus),
-        features=_of_features(progress),
+        abstract_steps=progress.different.get(STEP, 0),
+        pairs=progress.different.get(PAIR, 0),
         unseen={
             "abstract_steps": unseen(progress, STEP),
             "pairs": unseen(progress, PAIR),
             "plans": unseen(progress, PLAN),
         },
-        curve=(*progress.curve, progress.now),
         findings=_findings(progress),
         known=dict(sorted(progress.met.items())),
         undriven=progress.undriven,
@@ -64,17 +61,6 @@ def severity(found: FoundRun) -> Severity | None:
     """Return the severity of a finding; None where it is not known."""
     check = FOUND.get(found.signature.check)
     return check.severity if check else severity_of(found.found.finding)
-
-
-def _of_features(progress: Progress) -> dict[str, SeenOfFeature]:
-    counts = {what: Counter[str]() for what in (STEP, PAIR)}
-    for name, seen in progress.seen.items():
-        if kind(name) in counts:
-            counts[kind(name)].update(seen.features)
-    return {
-        feature: SeenOfFeature(abstract_steps=counts[STEP][feature], pairs=counts[PAIR][feature])
-        for feature in sorted(counts[STEP])
-    }
 
 
 def _findings(progress: Progress) -> tuple[CampaignFinding, ...]:

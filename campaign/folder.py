@@ -3,7 +3,6 @@
 - `campaign.json`: the settings, and what the merged units gave
 - `results.jsonl`: the results of units that are not in it yet, each as soon as it is there
 - `findings/`: traces, which `kvproof replay` takes
-- `index.html`: the report, made anew while the campaign runs
 """
 
 import contextlib
@@ -23,7 +22,7 @@ from kvproof.model.files.reading import read_bytes, shown
 from kvproof.model.files.writing import append, replace
 from kvproof.model.traces.trace import Trace, write_in
 
-STATE, RESULTS, PAGE = "campaign.json", "results.jsonl", "index.html"
+STATE, RESULTS = "campaign.json", "results.jsonl"
 
 FINDINGS = "findings"
 
@@ -119,10 +118,6 @@ class CampaignFolder:
         """Write the trace of a finding."""
         assert made.finding is not None
         return write_in(self.path / FINDINGS, made.finding.invariant, made)
-
-    def write_page(self, html: str) -> None:
-        """Write the report."""
-        replace(self.path / PAGE, html.encode())
 
 
 def entries_of(folder: Path) -> list[CorpusEntry]:

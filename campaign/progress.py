@@ -5,33 +5,26 @@ It is plain data, so that it is a file between two runs of a campaign, and two c
 results are equal.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from kvproof.campaign.behaviours import PAIR, STEP, kind
+from kvproof.campaign.behaviours import kind
 from kvproof.campaign.unit import CorpusEntry, FoundRun, PlansUnit, Unit, UnitResult
-from kvproof.model.config.features.registry import used_by
 from kvproof.model.signature import Signature
-from kvproof.reports.output.campaign import CurvePoint
-
-CURVE_POINTS_MAX = 400
-"""Points of the curve of discovery. Where there are more, every second one is left out."""
 
 Count = Annotated[int, Meta(ge=0)]
 
 
-class SeenBehaviour(Struct, forbid_unknown_fields=True):
-    """How often a behaviour was seen: in how many fresh units, in how many others, and with which
-    features of clusters."""
+class SeenBehaviour(Struct):
+    """In how many fresh units a behaviour was seen, and in how many others."""
 
     fresh: Count = 0
     others: Count = 0
-    features: set[str] = set()
 
 
-class Progress(Struct, forbid_unknown_fields=True):
+class Progress(Struct):
     """Merge what the first `units` units gave. `fresh_units` of them were random episodes, and
     `plan_units` random plans.
 
@@ -39,6 +32,7 @@ class Progress(Struct, forbid_unknown_fields=True):
     `found_at_step` has the steps after which each finding was found, and `traces` its file in the
     folder. `errors` and `undriven` say why units gave nothing, with the first unit of each reason.
     `corpus_at` and `findings_at` are the lengths of `corpus` and `found` at the end of each round.
+    The file of an older campaign has further fields, which are passed over.
     """
 
     units: Count = 0
@@ -55,8 +49,6 @@ class Progress(Struct, forbid_unknown_fields=True):
     met: dict[str, Count] = {}
     undriven: dict[str, Count] = {}
     errors: dict[str, Count] = {}
-    curve: list[CurvePoint] = []
-    every: Annotated[int, Meta(ge=1)] = 1
     corpus_at: list[Count] = []
     findings_at: list[Count] = []
 
@@ -67,7 +59,7 @@ class Progress(Struct, forbid_unknown_fields=True):
         self.runs += result.runs
         if isinstance(unit, PlansUnit):
             self.plan_units += bool(result.runs)
-            self._see(result.shown, set(), fresh=True)
+            self._see(result.shown, fresh=True)
         else:
             fresh = unit.mode == "fresh" and bool(result.runs)
             self.fresh_units += fresh
@@ -82,42 +74,24 @@ class Progress(Struct, forbid_unknown_fields=True):
             self.undriven.setdefault(result.undriven, result.number)
         if result.error:
             self.errors.setdefault(result.error, result.number)
-        self._draw_curve()
         return found
 
     def _keep(self, result: UnitResult, fresh: bool) -> None:
         """Count the behaviours of a unit; each stands with the first run that shows it."""
         for kept in result.kept:
-            if self._see(kept.behaviours, used_by(kept.entry.cluster), fresh):
+            if self._see(kept.behaviours, fresh):
                 self.corpus.append(kept.entry)
 
-    def _see(self, behaviours: Sequence[str], features: Set[str], fresh: bool) -> bool:
+    def _see(self, behaviours: Sequence[str], fresh: bool) -> bool:
         """Count behaviours of a unit. Return whether one of them was never seen before."""
         new = [each for each in behaviours if each not in self.seen]
         for behaviour in new:
-            self.seen[behaviour] = SeenBehaviour(features=set())
+            self.seen[behaviour] = SeenBehaviour()
             self.different[kind(behaviour)] = self.different.get(kind(behaviour), 0) + 1
         for seen in map(self.seen.__getitem__, behaviours):
-            seen.features |= features
             seen.fresh += fresh
             seen.others += not fresh
         return bool(new)
-
-    def _draw_curve(self) -> None:
-        if self.units % self.every:
-            return
-        self.curve.append(self.now)
-        if len(self.curve) > CURVE_POINTS_MAX:
-            self.curve = self.curve[1::2]
-            self.every *= 2
-
-    @property
-    def now(self) -> CurvePoint:
-        """The last point of the curve."""
-        steps, pairs = (self.different.get(what, 0) for what in (STEP, PAIR))
-        return CurvePoint(
-            steps=self.steps, abstract_steps=steps, pairs=pairs, findings=len(self.found)
-        )
 
     def end_round(self) -> None:
         """Note what later rounds may use."""

@@ -17,17 +17,16 @@ from kvproof.campaign.campaign import Campaign
 from kvproof.campaign.figures import figures, severity
 from kvproof.campaign.folder import (
     FINDINGS,
-    PAGE,
     CampaignFolder,
     CampaignSettings,
     CampaignState,
     entries_of,
 )
 from kvproof.campaign.machine import Work, WorkerPool, work
-from kvproof.campaign.page import lines, name, page
 from kvproof.campaign.plan import MEAN_STEPS, Plan
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress
+from kvproof.campaign.report import lines, name
 from kvproof.campaign.unit import CorpusEntry, FoundRun
 from kvproof.cli import parser as options
 from kvproof.cli.answer import recorded
@@ -116,9 +115,6 @@ def run(args: argparse.Namespace) -> int:
         progress, results = folder.begin(settings), {}
     last = args.units or (-(-args.steps // MEAN_STEPS) if args.steps else UNITS)
 
-    def saved(now: Progress, refresh: bool = True) -> None:
-        folder.write_page(page([figures(CampaignState(settings, now))], refresh=refresh))
-
     campaign = Campaign(
         folder,
         settings,
@@ -126,7 +122,6 @@ def run(args: argparse.Namespace) -> int:
         progress,
         results,
         lambda found: _trace(folder, settings, machine, faults, found),
-        saved,
     )
     pools: list[WorkerPool] = []
     # Ray prints what nodes do on standard output, which is for the answer.
@@ -138,7 +133,6 @@ def run(args: argparse.Namespace) -> int:
         pools.append(pool)
         campaign.run(pool, last, _show(name(figures(CampaignState(settings, progress))), last))
     live_line.clear()
-    saved(progress, refresh=False)
     return _answer(args, CampaignState(settings, progress), pools, last, bool(stopped), begin)
 
 
@@ -237,6 +231,6 @@ def _answer(
             f"{verdict.value}{why}{again} - {name(given)}, {progress.units:,} of {last:,} units, "
             f"{progress.steps:,} steps ({seconds:.1f} s)"
         )
-        say(f"The report is in {shown(args.out / PAGE)}.")
+        say(f"kvproof report {shown(args.out)} says this again.")
 
     return finish(args, code, output, text)

@@ -9,8 +9,7 @@ from msgspec import to_builtins
 
 from kvproof.campaign.figures import figures
 from kvproof.campaign.folder import CampaignFolder
-from kvproof.campaign.page import lines
-from kvproof.campaign.page import page as of_campaigns
+from kvproof.campaign.report import lines
 from kvproof.cli import parser as options
 from kvproof.cli import two_records
 from kvproof.cli.finish import finish, page_file
@@ -55,8 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--html",
         type=options.new_file,
         metavar="FILE",
-        help="write the block ledger (of two records, that of both engines) or the report of "
-        "campaigns as a page for a browser to a new file",
+        help="write the block ledger (of two records, that of both engines) as a page for a "
+        "browser to a new file",
     )
     options.add_vllm(parser)
     options.add_fail_on(parser)
@@ -104,10 +103,12 @@ def _campaigns(args: argparse.Namespace) -> int:
             raise UsageError(
                 f"{shown(folder)} is not the folder of a campaign. Use two of them, or two records."
             )
-    campaigns = [figures(CampaignFolder(folder).state()) for folder in folders]
-    files = []
     if args.html is not None:
-        files.append(page_file(args.html, of_campaigns(campaigns)))
+        raise UsageError(
+            "A campaign has no page for a browser. Use kvproof report without --html, or with "
+            "--json, or --html with the trace of a finding of the campaign."
+        )
+    campaigns = [figures(CampaignFolder(folder).state()) for folder in folders]
 
     def text() -> None:
         for line in lines(campaigns):
@@ -118,7 +119,6 @@ def _campaigns(args: argparse.Namespace) -> int:
         0,
         lambda code: CampaignsReported(exit_code=code, campaigns=tuple(campaigns)),
         text,
-        files,
     )
 
 

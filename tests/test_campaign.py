@@ -20,7 +20,6 @@ from kvproof.campaign.figures import unseen
 from kvproof.campaign.folder import STATE, CampaignFolder
 from kvproof.campaign.machine import TRIES_MAX
 from kvproof.campaign.mutation import mutated
-from kvproof.campaign.page import page
 from kvproof.campaign.plan import PLANS_EVERY, Plan
 from kvproof.campaign.planned import LOOPS, START_UPS
 from kvproof.campaign.processes import Processes
@@ -155,16 +154,11 @@ def units(progress: Progress) -> list[WorkUnit]:
     return [plan.unit(number, progress) for number in range(progress.units)]
 
 
-def test_the_report_is_a_page(alone: Path, run: Any, tmp_path: Path) -> None:
-    html = (alone / "index.html").read_text()
-    for part in ("references_are_exact", "Curve of discovery", "Chao", "<td>pd</td>"):
-        assert part in html
-    assert "http-equiv" not in html  # it has ended
-    made = tmp_path / "both.html"
-    code, out, _ = run("report", str(alone), str(alone), "--html", str(made))
+def test_two_campaigns_are_reported_side_by_side(alone: Path, run: Any, refused: Any) -> None:
+    code, out, _ = run("report", str(alone), str(alone))
     assert code == 0
     assert out.count("references_are_exact") == 1
-    assert made.read_text().count("<polyline") == 4
+    assert "no page for a browser" in refused("report", str(alone), "--html", "new.html")
 
 
 def test_other_settings_are_refused(alone: Path, refused: Any, tmp_path: Path) -> None:
@@ -300,17 +294,6 @@ def test_the_estimate_by_hand(fresh: Sequence[int], left: float) -> None:
     assert estimate.in_next_unit == fresh.count(1) / 10
     assert estimate.by_changed_runs == fresh.count(0)
     assert unseen(seen(*fresh), PAIR).seen == 0
-
-
-def test_a_page_escapes_what_it_shows() -> None:
-    from kvproof.campaign.figures import figures
-    from kvproof.campaign.folder import CampaignSettings, CampaignState
-
-    progress = Progress(errors={"<b>": 1})
-    settings = CampaignSettings(machine="model", vllm=None, seed=0)
-    html = page([figures(CampaignState(settings, progress))])
-    assert "&lt;b&gt;" in html
-    assert "<b>" not in html
 
 
 @RAY

@@ -18,14 +18,6 @@ class CampaignFinding(OutputPart, frozen=True, kw_only=True):
     trace: str
 
 
-class SeenOfFeature(OutputPart, frozen=True, kw_only=True):
-    """How many different abstract steps, and pairs of them, were seen in clusters that use a
-    feature."""
-
-    abstract_steps: int
-    pairs: int
-
-
 class EstimatedUnseen(OutputPart, frozen=True, kw_only=True):
     """An estimate of what was not seen, from fresh units (see the page of campaigns). `seen` by
     fresh units and `by_changed_runs` alone; `in_next_unit` new ones in the next fresh unit, and
@@ -35,15 +27,6 @@ class EstimatedUnseen(OutputPart, frozen=True, kw_only=True):
     by_changed_runs: int
     in_next_unit: float
     unseen_at_least: float
-
-
-class CurvePoint(OutputPart, frozen=True, kw_only=True):
-    """After so many steps: different abstract steps, pairs of them, and findings so far."""
-
-    steps: int
-    abstract_steps: int
-    pairs: int
-    findings: int
 
 
 class CampaignFigures(OutputPart, frozen=True, kw_only=True):
@@ -62,9 +45,9 @@ class CampaignFigures(OutputPart, frozen=True, kw_only=True):
     runs: int
     steps: int
     corpus: int
-    features: dict[str, SeenOfFeature]
+    abstract_steps: int
+    pairs: int
     unseen: dict[str, EstimatedUnseen]
-    curve: tuple[CurvePoint, ...]
     findings: tuple[CampaignFinding, ...]
     known: dict[str, int]
     undriven: dict[str, int]
