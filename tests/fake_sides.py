@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.protocol import Accepts, Recorded, RecordRun, Seen
+from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Follow, Workload, follow
+from kvproof.gate.difference.workload import Again, Follow, Loops, Plays, Starts, Workload, follow
 from kvproof.gate.search.comparison import Comparison
 from tests.two_machines import FULL, broken, result
 
@@ -25,6 +26,28 @@ def _whole(found: Result, run: Workload) -> Result:
     if found.course != NOT_TAKEN or not isinstance(run, Follow):
         return found
     return replace(found, course=Course(run.events, ended=True))
+
+
+def is_like(workload: Workload) -> bool:
+    """Whether a workload is of fresh runs in which a break of head is tried."""
+    return workload.name.startswith("runs like ")
+
+
+def is_tried(workload: Workload) -> bool:
+    """Whether a workload is of any runs in which a break of head is tried."""
+    return is_like(workload) or "variants from" in workload.name
+
+
+def _with_records(found: Result, run: Workload) -> Result:
+    """A result of runs like one, with their records: each of them shows all of its breaks."""
+    if found.records or not is_tried(run):
+        return found
+    broken = tuple(Broken(each.need) for each in found.breaks if not each.finding.excuses)
+    record = Record(broken=broken, whole=found.whole)
+    fixed = run.runs if isinstance(run, Again) else run.plans if isinstance(run, Plays) else ()
+    drawn = run.plans if isinstance(run, Starts | Loops) else getattr(run, "episodes", 0)
+    number = len(fixed or ()) or drawn
+    return replace(found, records=(record,) * number)
 
 
 class FakeSide:
@@ -54,7 +77,7 @@ class FakeSide:
             return [self.does(each) for each in runs]
         self.driven += [each.name for each in runs]
         self.watched += self.driven[-len(runs) :] if reach else []
-        found = [self.does(each) for each in runs]
+        found = [_with_records(self.does(each), each) for each in runs]
         if place is None:
             return found
         return [_whole(each, run) for each, run in zip(found, runs, strict=True)]

@@ -14,14 +14,12 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from kvproof.gate.difference.compare import Candidate
 from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recorded, Seen
 from kvproof.gate.difference.record import Need, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Follow, Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
 from kvproof.gate.search import found, judge, outcome, scouts, search, workloads
-from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.side import Ended
 from kvproof.gate.search.ticking import Ticking
@@ -37,7 +35,18 @@ from kvproof.model import interruption
 from kvproof.model.because import choice, release
 from kvproof.model.severity import Severity
 from kvproof.reports.output.gate import Gate
-from tests.fake_sides import CRASH, LEAK, OTHER, RUN, SOME, FakeSide, compared, nothing, shows
+from tests.fake_sides import (
+    CRASH,
+    LEAK,
+    OTHER,
+    RUN,
+    SOME,
+    FakeSide,
+    compared,
+    is_like,
+    nothing,
+    shows,
+)
 from tests.two_machines import FULL, broken, result, taken, unkept
 
 POOL, WHY = "the scheduler and the block pool", "lies in v1/core/*"
@@ -173,7 +182,7 @@ def test_a_run_that_only_base_can_take_is_not_green(judged: Any) -> None:
 
 def test_what_base_cannot_be_asked_about_is_not_green(judged: Any) -> None:
     def base(workload: Workload) -> Result:
-        if workload.name.endswith("around"):
+        if is_like(workload):
             return Result(workload.name, reason="it takes more than 60 s")
         return nothing(workload)
 
@@ -183,26 +192,9 @@ def test_what_base_cannot_be_asked_about_is_not_green(judged: Any) -> None:
     assert any("base could not be asked: engine_survives" in line for line in gate.not_run)
 
 
-def test_what_shows_only_after_earlier_runs_is_not_green(
-    judged: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def confirm(self: Comparison, candidate: Candidate) -> None:
-        self.needs_earlier.append(candidate)
-
-    monkeypatch.setattr(Comparison, "_confirm_with_all", confirm)
-
-    def head(workload: Workload) -> Result:
-        whole = workload.name == RUN.name
-        return (shows(CRASH, reached=(SOME,)) if whole else nothing)(workload)
-
-    gate = judged(nothing, head)
-    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert gate.reason.startswith("what head breaks shows only after earlier runs of its process")
-
-
 def test_what_head_alone_breaks_after_earlier_runs_has_no_trace(judged: Any) -> None:
     def head(workload: Workload) -> Result:
-        whole = isinstance(workload, Episodes) and workload.name != "around"
+        whole = isinstance(workload, Episodes)
         return (shows(CRASH, reached=(SOME,)) if whole else nothing)(workload)
 
     gate = judged(nothing, head)
@@ -362,7 +354,7 @@ def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
     many = {f"finding {n}": each for n, each in enumerate((*leaks, *grave))}
 
     def one_each(workload: Workload) -> Result:
-        name = workload.name.split(",")[0]
+        name = workload.name.split(",")[0].removeprefix("runs like ")
         found = [many[name]] if name in many else []
         return result(workload.name, *found, reached=(SOME,))
 

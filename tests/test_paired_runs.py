@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.record import Need, Pair, Record
+from kvproof.gate.difference.record import Broken, Need, Pair, Record
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
 from kvproof.gate.search import side, workloads
@@ -21,7 +21,7 @@ from kvproof.gate.search.needs import FRESH_MIN
 from kvproof.gate.side import around_scheduler
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
-from tests.fake_sides import RUN, SOME, compared, nothing
+from tests.fake_sides import RUN, SOME, compared, is_like, nothing
 from tests.two_machines import FULL, broken, driven, result, taken
 
 TODAY, MAY, OTHER = release("it is so today"), choice("another is first"), release("for no reason")
@@ -54,7 +54,7 @@ def test_a_need_is_new_where_base_lacks_one_of_its_excuses(base: Any, new: bool)
 
 
 def test_a_check_that_base_breaks_without_an_excuse_is_no_worse_with_one() -> None:
-    pair = Pair(Record(broken=(need(),)), taken(needed=(need(TODAY),)))
+    pair = Pair(Record(broken=(Broken(need()),)), taken(needed=(need(TODAY),)))
     assert not pair.new_needs
 
 
@@ -161,13 +161,13 @@ def test_what_base_breaks_in_another_run_must_be_broken_more_often(
     found, other = broken("pool_adds_up", by=by), replace(RUN, name="another run")
 
     def shows(workload: Workload, times: int, *breaks: Break) -> Result:
-        needs = tuple(Need.of(each.finding) for each in breaks)
+        needs = tuple(Broken(each.need) for each in breaks)
         record = replace(taken(), broken=needs, whole=whole or not breaks)
         number = FRESH_MIN if is_fresh(workload) else times
         return replace(result(workload.name, *breaks), records=(record,) * number)
 
     def base(workload: Workload) -> Result:
-        if workload.name == "around":
+        if is_like(workload):
             return shows(workload, 1, found)
         elsewhere = workload.name == other.name
         return shows(workload, 1 if elsewhere else runs, *[found] * elsewhere)
@@ -196,13 +196,13 @@ def test_a_break_of_base_counts_against_one_of_head_in_any_shape(
     elsewhere = replace(RUN, name="another run")
 
     def shows(workload: Workload, *breaks: Break) -> Result:
-        needs = tuple(Need.of(each.finding) for each in breaks)
+        needs = tuple(Broken(each.need) for each in breaks)
         record = replace(taken(), broken=needs)
         number = FRESH_MIN if is_fresh(workload) else 6
         return replace(result(workload.name, *breaks), records=(record,) * number)
 
     def base(workload: Workload) -> Result:
-        if workload.name == "around":
+        if is_like(workload):
             return shows(workload, found)
         breaks = bool(shape) and workload.name == elsewhere.name
         return shows(workload, *[others] * breaks)

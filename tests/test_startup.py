@@ -15,7 +15,7 @@ import pytest
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Loops, Start, Starts, Workload
 from kvproof.gate.search import workloads
-from kvproof.gate.search.comparison import NEIGHBOURS
+from kvproof.gate.search.trial import AT_ONCE
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.around_scheduler import broken
 from kvproof.invariants.check import Tally
@@ -276,7 +276,7 @@ def test_one_rule_may_be_broken_for_a_cause_of_its_own_in_each_kind_of_engine() 
     found = [each for each in result.breaks if each.signature.check == MISTAKES[name][1]]
     assert len({each.signature for each in found}) > 2
     one = next(each for each in found if ", " in each.signature.feature)
-    tried = workloads.near(one.run("one"), "around", 1, 0, NEIGHBOURS)
+    tried = workloads.near(one.run("one"), "around", 1, 0, AT_ONCE)
     assert isinstance(tried, Starts)
     assert tried.like is not None
     [again] = side.drive([tried])

@@ -11,11 +11,18 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Play, Workload
+from kvproof.gate.difference.workload import Again, Follow, Play, Plays, Workload, follow
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.variants import EMPTIED, VARIANTS_MAX, of_findings, variants
+from kvproof.gate.search.variants import (
+    CHANGES_MAX,
+    EMPTIED,
+    VARIANTS_MAX,
+    of_findings,
+    variants,
+)
+from kvproof.model.events import Complete, Event, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
-from tests.fake_sides import compared, nothing, shows
+from tests.fake_sides import compared, is_like, nothing, shows
 from tests.two_machines import broken, result
 
 SUBMIT = {"type": "Submit", "family": 0, "tokens": 7, "max_tokens": 3}
@@ -26,17 +33,42 @@ PLAY = Play("plays:offloading:0", "offloading", PLAN)
 
 
 def test_a_plan_near_another_differs_in_one_thing_and_has_the_same_requests() -> None:
-    found = variants(PLAY, PLAY.name)
-    assert len({each.name for each in found}) == len(found) == 1 + 8 + 4 + 2
-    for each in found:
-        changed = [part for part in each.plan if each.plan[part] != PLAY.plan.get(part)]
+    found = plans_near(PLAY)
+    assert len(found) == 1 + 8 + 4 + 2
+    for plan in found:
+        changed = [part for part in plan if plan[part] != PLAY.plan.get(part)]
         assert len(changed) <= 1
-        more = [a for a in each.plan["actions"] if a not in ACTIONS and a["type"] != "Step"]
+        more = [a for a in plan["actions"] if a not in ACTIONS and a["type"] != "Step"]
         assert more in ([], EMPTIED)
-        assert abs(len(each.plan["actions"]) - len(more) - len(ACTIONS)) <= 1
-        assert each.plan["actions"].count(SUBMIT) == 2
+        assert abs(len(plan["actions"]) - len(more) - len(ACTIONS)) <= 1
+        assert plan["actions"].count(SUBMIT) == 2
     many = replace(PLAY, plan={"engine": ENGINE, "actions": ACTIONS * 20})
-    assert len(variants(many, PLAY.name)) == VARIANTS_MAX
+    assert len(plans_near(many)) == VARIANTS_MAX
+
+
+def plans_near(play: Play) -> list[dict[str, Any]]:
+    workloads = [each for each in variants(play, 0, 8) if isinstance(each, Plays)]
+    assert len({each.name for each in workloads}) == len(workloads)
+    return [plan for each in workloads for plan in each.plans or ()]
+
+
+def events_near(run: Follow, at_once: int) -> list[tuple[Event, ...]]:
+    workloads = [each for each in variants(run, 0, at_once) if isinstance(each, Again)]
+    return [taken.events for each in workloads for taken in each.runs]
+
+
+def test_a_run_near_another_has_a_few_other_events() -> None:
+    events = (Submit("E", "r0"), *[Schedule("E"), Complete("E")] * 4)
+    run = follow(CLUSTERS["full"], "run", events)
+    near = [
+        each.events for one in variants(run, 0, 8) if isinstance(one, Again) for each in one.runs
+    ]
+    assert len(near) == VARIANTS_MAX
+    assert len({*near}) > VARIANTS_MAX / 2
+    assert near == events_near(run, 6)
+    for each in near:
+        assert {*each} <= {*events}
+        assert abs(len(each) - len(events)) <= CHANGES_MAX
 
 
 def dies(event: str, statement: str) -> Break:
@@ -72,7 +104,9 @@ def test_what_the_plan_of_a_finding_breaks_on_base_hides_no_other_defect_of_head
     assert [each.found for each in found.introduced] == confirmed == [waits]
 
 
-@pytest.mark.parametrize("where", [f"{PLAY.name}, variant 3", of_findings(PLAY.connector)[0].name])
+@pytest.mark.parametrize(
+    "where", [f"{PLAY.name}, again, variants from 8", of_findings(PLAY.connector)[0].name]
+)
 @pytest.mark.parametrize(
     ("shown", "new"), [(DIES, False), (dies("Drain", "jobs[0]"), False), (OTHERWISE, True)]
 )
@@ -82,7 +116,10 @@ def test_what_base_breaks_near_it_is_not_introduced(
     def base(workload: Workload) -> Result:
         return result(workload.name, shown) if workload.name == where else nothing(workload)
 
-    found: Comparison = compare(base, shows(DIES))
+    def head(workload: Workload) -> Result:
+        return nothing(workload) if is_like(workload) else result(workload.name, DIES)
+
+    found: Comparison = compare(base, head)
     found.drive([PLAY])
     found.confirm([PLAY.name])
     assert [each.found for each in found.introduced] == [DIES] * new

@@ -14,8 +14,9 @@ from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import Again, Episodes, Follow, Play, Workload
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.connectors.judging import CONTRACT
+from kvproof.model import planting
 from kvproof.model.events import Complete, Event, Submit
-from kvproof.model.faults.fault import planted
+from kvproof.model.faults.fault import replaced_by
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
@@ -26,12 +27,17 @@ from tests.reasons import said
 
 FULL = CLUSTERS["full"]
 ALONE = Lock()
+NO_OTHERS: planting.Replaced = {}
 
 
-def driven(workload: Workload, faults: Iterable[str] = ()) -> Result:
-    """The result of a workload on the model with these faults. A fault is in the whole process, and
-    a comparison drives its two sides in threads: here one waits for the other."""
-    with ALONE, planted(*map(fault_named, faults)):
+def driven(
+    workload: Workload, faults: Iterable[str] = (), replaced: planting.Replaced = NO_OTHERS
+) -> Result:
+    """The result of a workload on the model with these faults, and with other functions that are
+    replaced. A fault is in the whole process, and a comparison drives its two sides in threads:
+    here one waits for the other."""
+    others = {**replaced_by(map(fault_named, faults)), **replaced}
+    with ALONE, planting.planted(others):
         if isinstance(workload, Follow):
             found = followed(workload.cluster, ModelMachine, workload.events, CHECKS.values())
         elif isinstance(workload, Again):

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kvproof.gate.difference.judged import Break, Key
-from kvproof.gate.difference.record import Need
 from kvproof.gate.difference.result import Result, pairs, severity
 from kvproof.gate.difference.workload import Loop
 from kvproof.model.severity import Severity
@@ -91,8 +90,7 @@ def on_head_alone(key: Key, base: Result, head: Result) -> Break | None:
         return None
     if not key.excuses:
         return None if the_same(key, base) else shown
-    need = Need.of(shown.finding)
-    return shown if any(need in pair.new_needs for pair in pairs(base, head)) else None
+    return shown if any(shown.need in pair.new_needs for pair in pairs(base, head)) else None
 
 
 def graver(found: Break, base: Result, head: Result) -> Break | None:
@@ -122,7 +120,7 @@ def ended_before(found: Break, base: Result, head: Result) -> Break | None:
     alone = len(base.records) == 1
     if found.plan is None and not alone:
         return None
-    if alone and len(base.records[0].marks) > found.place + 1:
+    if alone and base.records[0].is_past(found.place):
         return None
     ends = (each for each in base.breaks if each.death or found.plan is not None)
     return min(ends, key=_order, default=None)
@@ -153,9 +151,9 @@ def alike(one: Key, other: Key) -> bool:
     return first == second
 
 
-def of_one_shape(key: Key, result: Result) -> bool:
-    """Whether a result shows this break, whatever the event was."""
-    return any(_but_for_event(each.key) == _but_for_event(key) for each in result.breaks)
+def of_one_shape(key: Key, keys: Iterable[Key]) -> bool:
+    """Whether one of these breaks is this one, whatever the event was."""
+    return any(_but_for_event(each) == _but_for_event(key) for each in keys)
 
 
 def _but_for_event(key: Key) -> Key:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands, standing
-from kvproof.gate.difference.record import Record, Recorder, Taken
+from kvproof.gate.difference.record import Need, Record, Recorder, Taken
 from kvproof.gate.difference.workload import Fixed, Loop, Play, Start, follow
 from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
@@ -145,6 +145,11 @@ class Break:
         )
 
     @property
+    def need(self) -> Need:
+        """What the break is counted as where the runs of two machines are compared."""
+        return Need.of(self.finding, self.death)
+
+    @property
     def order(self) -> tuple[bool, int]:
         """The sort key: the smallest is the run to keep."""
         return bool(self.after), self.length
@@ -207,7 +212,6 @@ class JudgedMachine(Watched):
         self.events: list[Event] = []
         self.seen: dict[Key, int] = {}
         self.needed: set[Key] = set()
-        self.skipped = 0
         self.recorder = Recorder()
 
     @property
@@ -231,8 +235,8 @@ class JudgedMachine(Watched):
     def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
         """Record what has an excuse: the pair of base and head judges it."""
         for finding in findings:
-            self.recorder.excused(finding)
             found = self._found(step, finding)
+            self.recorder.judged(found.need)
             if found.key not in self.needed:
                 self.needed.add(found.key)
                 self.judgement.note(found)
@@ -240,7 +244,7 @@ class JudgedMachine(Watched):
     def goes_on(self, step: Step, finding: Finding) -> bool:
         """No finding ends the run. Each is recorded."""
         found = self._found(step, finding)
-        self.recorder.violated(finding)
+        self.recorder.judged(found.need)
         if found.key not in self.seen:
             self.seen[found.key] = len(self.events)
             self.judgement.note(found)
@@ -269,8 +273,9 @@ class JudgedMachine(Watched):
         ended = not dead and termination.over(self.state)
         into = self.judgement
         into.course = Course(tuple(self.events), self.stands, dead, ended)
-        into.skipped += self.skipped
-        into.records.append(self.recorder.made(whole=ended and not self.skipped))
+        into.skipped += self.recorder.skipped
+        whole = ended and not self.recorder.skipped
+        into.records.append(self.recorder.made(whole=whole))
         into.taken.append(Taken(self.cluster, tuple(self.events)))
         if dead:
             into.died += 1
@@ -344,7 +349,7 @@ def _follow(machine: JudgedMachine, events: Iterable[Event], checks: tuple[Check
             if event in run.stimuli:
                 run.take_one(event)
             elif not run.dead:
-                machine.skipped += 1
+                machine.recorder.skipped += 1
         drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
 
 

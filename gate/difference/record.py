@@ -11,7 +11,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from kvproof.live.marks import mark
-from kvproof.model.because import Excuse
+from kvproof.model.because import Excuse, choice, release
 from kvproof.model.config import Cluster
 from kvproof.model.events import Compute, Event, Schedule
 from kvproof.model.finding import Finding
@@ -19,21 +19,43 @@ from kvproof.model.phases import Phase
 from kvproof.model.state import Engine
 from kvproof.model.step import Step
 
+ANY = "for any reason"
+"""The excuse that stands for all of its kind."""
+
 
 class Need(NamedTuple):
     """What tells one break from another where base and head are compared: the check, all excuses
-    that the break has and, where it has none, which facts contradict each other (`shape`)."""
+    that the break has and, where it has none, which facts contradict each other (`shape`). Of the
+    death of an engine that is the exception and the function that raised it, as `death`."""
 
     check: str
     excuses: tuple[Excuse, ...] = ()
     shape: str = ""
+    death: str = ""
 
     @classmethod
-    def of(cls, finding: Finding) -> "Need":
+    def of(cls, finding: Finding, death: str = "") -> "Need":
         """What a break needs."""
         if finding.excuses:
             return cls(finding.invariant, tuple(sorted(finding.excuses)))
-        return cls(finding.invariant, shape=finding.shape)
+        return cls(finding.invariant, shape="" if death else finding.shape, death=death)
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether a good scheduler may do what needs these excuses."""
+        return any(each.kind == "choice" for each in self.excuses)
+
+    @property
+    def like(self) -> "Need":
+        """What stands for all breaks of this check that are like it: those without an excuse in
+        whatever shape, those that a good scheduler may have, or the other ones with excuses."""
+        if not self.excuses:
+            return Need(self.check)
+        return Need(self.check, (choice(ANY) if self.is_choice else release(ANY),))
+
+    def covers(self, other: "Need") -> bool:
+        """Whether this has all excuses of another need of the same check."""
+        return self.check == other.check and {*self.excuses} >= {*other.excuses}
 
 
 class Needed(Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,6 +63,13 @@ class Needed(Struct, frozen=True, forbid_unknown_fields=True):
 
     need: Need
     times: int
+
+
+class Broken(Struct, frozen=True, forbid_unknown_fields=True):
+    """A break without an excuse, and the number of stimuli that came before its first one."""
+
+    need: Need
+    place: int = 0
 
 
 class Fatal(NamedTuple):
@@ -56,14 +85,16 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True):
     """What a side shows of a run. `marks` has a number for each event: two sides have the same
     where everything that can be seen after it is equal. `counts` are sums over the run, by the
     names of `COUNTED`. `needed` are the excuses that breaks of checks had, and `broken` the breaks
-    without one. `whole` says that the run came to its end with all of its stimuli. `fatal` is what
-    ended it, if it is a plan whose engine died."""
+    without one. `whole` says that the run came to its end with all of its stimuli; `skipped` were
+    not possible when their turn came. `fatal` is what ended it, if it is a plan whose engine
+    died."""
 
     marks: tuple[int, ...] = ()
     counts: dict[str, int] = {}
     needed: tuple[Needed, ...] = ()
-    broken: tuple[Need, ...] = ()
+    broken: tuple[Broken, ...] = ()
     whole: bool = False
+    skipped: int = 0
     fatal: Fatal | None = None
 
     def counted(self, name: str) -> int:
@@ -73,7 +104,11 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def checks(self) -> set[str]:
         """The checks that were broken without an excuse."""
-        return {each.check for each in self.broken}
+        return {each.need.check for each in self.broken}
+
+    def is_past(self, place: int) -> bool:
+        """Whether the run went on after the stimulus before which so many came."""
+        return self.whole or len(self.marks) + self.skipped > place + 1
 
     def excuses_of(self, check: str) -> set[Excuse]:
         """All excuses that breaks of a check had in this run."""
@@ -115,14 +150,16 @@ COUNTER = {"fewer events published": "events published"}
 
 
 class Recorder:
-    """Makes the record of one run, event by event."""
+    """Makes the record of one run, event by event. `skipped` counts the stimuli that were not
+    possible when their turn came."""
 
     def __init__(self) -> None:
         self._marks: list[int] = []
         self._counts: Counter[str] = Counter()
         self._needs: Counter[Need] = Counter()
-        self._broken: dict[Need, None] = {}
+        self._broken: dict[Need, int] = {}
         self._steps = 0
+        self.skipped = 0
 
     def step(self, step: Step, shown: Iterable[object] = ()) -> None:
         """Note a step of a cluster, and what its engines answered and say of themselves."""
@@ -152,25 +189,19 @@ class Recorder:
         """Set what the run has of a quantity that is counted at its end."""
         self._counts[name] = number
 
-    def judged(self, finding: Finding) -> None:
-        """Note a break, with or without excuses."""
-        if finding.excuses:
-            self.excused(finding)
+    def judged(self, need: Need) -> None:
+        """Note a break at the last event, with or without excuses."""
+        if need.excuses:
+            self._needs[need] += 1
         else:
-            self.violated(finding)
-
-    def excused(self, finding: Finding) -> None:
-        """Note a break that has excuses."""
-        self._needs[Need.of(finding)] += 1
-
-    def violated(self, finding: Finding) -> None:
-        """Note a break that has none."""
-        self._broken[Need.of(finding)] = None
+            self._broken.setdefault(need, max(len(self._marks) - 1, 0) + self.skipped)
 
     def made(self, *, whole: bool) -> Record:
         """The record, when the run is over."""
         needed = tuple(Needed(need, times) for need, times in sorted(self._needs.items()))
-        return Record(tuple(self._marks), dict(self._counts), needed, (*self._broken,), whole)
+        broken = tuple(Broken(need, place) for need, place in self._broken.items())
+        marks, counts = tuple(self._marks), dict(self._counts)
+        return Record(marks, counts, needed, broken, whole, self.skipped)
 
 
 def _counts(step: Step) -> Iterator[tuple[str, int]]:
@@ -250,10 +281,15 @@ class Pair(NamedTuple):
 
     @property
     def new_on_head(self) -> list[Need]:
-        """The new needs of head, and the breaks of checks that head alone breaks in this run: these
-        need no excuse."""
-        broken = (each for each in self.head.broken if each.check not in self.base.checks)
-        return [*self.new_needs, *broken]
+        """The breaks of checks that head alone breaks in this run, if base was driven past them,
+        and the new needs of head, if both took the run to its end."""
+        base = self.base
+        alone = [
+            each.need
+            for each in self.head.broken
+            if each.need.check not in base.checks and base.is_past(each.place)
+        ]
+        return [*self.new_needs, *alone] if self.comparable else alone
 
     def worse(self, name: str) -> int:
         """By how much head counts worse than base, negative where it counts better."""

@@ -1,12 +1,12 @@
 """Base and head, driven with the same workloads at the same time, and what only one of them breaks.
 
-Before a difference is reported, it is confirmed: the side that broke a check takes the same stimuli
-again in a fresh process, and so does the other side, which also runs more random episodes of the
-same cluster, and plans near that of a finding. Where the other side breaks the same check in one of
-them, the defect is not new. Neither is it where base breaks something graver in the same run, and
-head does not: a hit that is lost where base served wrong tokens is no reason against a pull
-request. Nor where something else ends base's run before the place: then it says nothing of what
-would come. There another run of the search is taken, which base took to its end without the break.
+Before a difference is reported, it is confirmed: both sides take the same stimuli again, in fresh
+processes, and then many runs like this one (`trial`). Where base breaks the same check in one of
+them, the defect is not new, and where head breaks it in few, nobody knows. Neither is it new where
+base breaks something graver in the same run, and head does not: a hit that is lost where base
+served wrong tokens is no reason against a pull request. Nor where something else ends base's run
+before the place: then it says nothing of what would come. There another run of the search is taken,
+which base took to its end without the break.
 """
 
 from collections import Counter
@@ -35,8 +35,8 @@ from kvproof.gate.difference.compare import (
 from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.protocol import Accepts, Seen
-from kvproof.gate.difference.record import Differences, Need, Pair
-from kvproof.gate.difference.result import Result, joined, pairs
+from kvproof.gate.difference.record import Differences, Pair
+from kvproof.gate.difference.result import Result, joined, pairs, severity
 from kvproof.gate.difference.workload import (
     Episodes,
     Fixed,
@@ -50,12 +50,12 @@ from kvproof.gate.difference.workload import (
     Workload,
     follow,
 )
-from kvproof.gate.search.needs import CERTAIN, Needs, is_choice
+from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.pairing import Halves, driven
 from kvproof.gate.search.side import Side
+from kvproof.gate.search.trial import Trial, tried
 from kvproof.gate.search.unseen import ShownNear, unseen
-from kvproof.gate.search.variants import of_findings, variants
-from kvproof.gate.search.workloads import near
+from kvproof.gate.search.variants import of_findings
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.drawn_plans import accepted_by_both, one_sided, past_deaths, with_plans
 from kvproof.gate.source.statements import Places
@@ -67,11 +67,6 @@ from kvproof.reports.output.gate import Class
 A = TypeVar("A")
 B = TypeVar("B")
 
-NEIGHBOURS = 16
-"""The number of random episodes in which the other side may show the same break."""
-
-NEIGHBOUR_STEPS = 40
-
 TRIES = 3
 """The number of workloads with the same features in which one key is confirmed before it is left
 alone there."""
@@ -79,6 +74,8 @@ alone there."""
 TRIES_IN_ALL = 12
 """The number of all workloads in which one key is confirmed."""
 
+TRIALS = 2
+"""The number of trials of one key that say too little."""
 
 PAST_DEATHS = 3
 """How many times a plan that ends both engines is driven without what ended them."""
@@ -120,10 +117,12 @@ class Comparison:
         self.workloads: dict[str, Workload] = {}
         self.introduced: list[Confirmed] = []
         self.not_again: list[Candidate] = []
-        self.needs_earlier: list[Candidate] = []
         self.unconfirmed: list[Candidate] = []
         self.instead: list[tuple[Candidate, Break]] = []
         self.on_both: set[Key] = set()
+        self.undecided: list[tuple[Confirmed, Trial]] = []
+        self.too_few: list[str] = []
+        self.may_try: Callable[[], bool] = lambda: True
         self.looked_at = 0
         self.notify: Callable[[Confirmed], None] = lambda _: None
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
@@ -131,9 +130,8 @@ class Comparison:
         self.needs = Needs(self)
         self.differences = Differences()
         self._as_drawn: dict[str, Workload] = {}
-        self._around: dict[bytes, Result] = {}
+        self._fresh: dict[bytes, tuple[Result, Result]] = {}
         self._accepts: dict[str, tuple[Accepts, Accepts]] = {}
-        self.in_other_shapes: list[Confirmed] = []
         self._tries: Counter[tuple[Key, frozenset[str]]] = Counter()
         self._pool = ThreadPoolExecutor(2)
 
@@ -201,6 +199,15 @@ class Comparison:
         Ended."""
         base, head = self._both(workloads)
         return {one.name: pairs(one, other) for one, other in zip(base, head, strict=True)}
+
+    def sides(self, workloads: Sequence[Workload]) -> tuple[Result, Result]:
+        """What base and head show of all of these workloads, which are none of the search. Several
+        breaks may be tried in the same random runs. Raises Ended."""
+        known = msgspec.json.encode([*workloads])
+        if known not in self._fresh:
+            base, head = self._both(workloads)
+            self._fresh[known] = joined("base", base), joined("head", head)
+        return self._fresh[known]
 
     def pairs(self, name: str) -> list[Pair]:
         """The runs of a workload of the search that both sides have a record of."""
@@ -304,7 +311,9 @@ class Comparison:
             if not self._settled(candidate.found):
                 self._confirm(candidate)
         for name, found, head in self.needs.confirm():
-            self._introduce(Confirmed(name, found, frozenset(head.reached)))
+            one = Confirmed(name, found, frozenset(head.reached))
+            if not self._tell(one, [as_run(name, found)]):
+                self.needs.leave(found.need)
 
     def _introduce(self, one: Confirmed) -> None:
         self.introduced.append(one)
@@ -313,33 +322,35 @@ class Comparison:
     def weigh_needs(
         self, go_on: Callable[[], bool], of_choices: Callable[[], bool] | None = None
     ) -> None:
-        """Tell what head breaks in a shape that base has shown in no run of the search, and what
-        head needs, or breaks, more often than base: a choice is a cost. `go_on` and `of_choices`
-        are as for `Needs.weigh`. Raises Ended."""
-        pending, self.in_other_shapes = self.in_other_shapes, []
-        for one in pending:
-            if any(of_one_shape(one.found.key, each) for each in self.on_base.values()):
-                self.on_both.add(one.found.key)
-            elif not self._is_introduced(one.found.key):
-                self._weigh_shape(one)
+        """Tell what head breaks, and base in no run, if the whole search says so; and what head
+        needs, or breaks, more often than base: a choice is a cost. `go_on` and `of_choices` are as
+        for `Needs.weigh`. Raises Ended."""
+        left, self.undecided = self.undecided, []
+        for one, trial in left:
+            key = one.found.key
+            trial.counted.join(self.needs.counted)
+            trial.on_base |= of_one_shape(key, self.on_base.keys_broken)
+            trial.beside |= any(the_same(key, each) for each in self.on_base.values())
+            if trial.on_base:
+                self.on_both.add(key)
+            elif trial.is_told and not self._is_introduced(key):
+                self._introduce(one)
         for name, found, head in self.needs.weigh(go_on, of_choices):
             if self._is_introduced(found.key):
                 continue
             one = Confirmed(name, found, frozenset(head.reached))
-            if is_choice(Need.of(found.finding)):
+            if found.need.is_choice:
                 self.costs.append(one)
             else:
                 self._introduce(one)
-
-    def _weigh_shape(self, one: Confirmed) -> None:
-        """Tell a break that has a shape of its own, if head has it in so many runs of the search
-        that chance is excluded: what base breaks in another shape may be the same defect, which
-        head, by chance, was first to show in this one."""
-        need = Need.of(one.found.finding)
-        if one.found.key not in self.on_both and self.needs.counted.chance(need) <= CERTAIN:
-            self._introduce(one)
-        elif need not in self.needs.not_more:
-            self.needs.not_more.append(need)
+        for one, trial in left:
+            key = one.found.key
+            if key in self.on_both or self._is_introduced(key):
+                continue
+            if trial.beside:  # this may be the same defect, which head was first to show like this
+                self.needs.not_more.append(trial.need)
+            else:
+                self.too_few.append(trial.words)
 
     def shown(self, run: Fixed) -> tuple[Result, Result]:
         """What base and head show of a run, with the breaks that have excuses. Raises Ended."""
@@ -371,9 +382,9 @@ class Comparison:
         again = same(key, head)
         if again is None:
             self._confirm_with_all(candidate)
-        elif self._base_breaks_it(candidate, again, base):
+        elif the_same(key, base) or dies_alike(key, base) or self._dies_in_a_finding(again):
             self.on_both.add(key)
-        elif base.reason or self._base_around(candidate).reason:
+        elif base.reason:
             self.unconfirmed.append(candidate)
         elif worse := hides(again, base, head):
             other = self._in_another_run(again) if elsewhere else None
@@ -382,7 +393,10 @@ class Comparison:
             else:
                 self._confirm(other, elsewhere=False)
         else:
-            self._tell(candidate, Confirmed(candidate.workload, again, frozenset(head.reached)))
+            kinds: list[Workload] = [run]
+            if isinstance(run, Start) and around_scheduler.is_of_loop(again):
+                kinds.append(Loop(run.name, run.plan))
+            self._tell(Confirmed(candidate.workload, again, frozenset(head.reached)), kinds)
 
     def _confirm_with_all(self, candidate: Candidate) -> None:
         """Confirm what head breaks only in all runs of the workload once more: it needs what
@@ -395,35 +409,33 @@ class Comparison:
         again = same(key, head)
         if again is None:
             self.not_again.append(candidate)
-        elif self._base_breaks_it(candidate, again, base):
+        elif the_same(key, base) or dies_alike(key, base):
             self.on_both.add(key)
-        elif base.reason or self._base_around(candidate).reason or hides(again, base, head):
-            self.needs_earlier.append(candidate)
+        elif base.reason or hides(again, base, head):
+            self.unconfirmed.append(candidate)
         else:
-            reached = frozenset(head.reached)
-            self._tell(candidate, Confirmed(candidate.workload, again, reached, alone=False))
+            one = Confirmed(candidate.workload, again, frozenset(head.reached), alone=False)
+            self._tell(one, [workload], size=len(head.records))
 
-    def _tell(self, candidate: Candidate, one: Confirmed) -> None:
-        """Tell what head breaks and base does not. Where base breaks the check in another shape in
-        runs around it, all runs of the search have to say that this shape is head's alone."""
-        if the_same(one.found.key, self._base_around(candidate)):
-            self.in_other_shapes.append(one)
-        else:
+    def _tell(self, one: Confirmed, kinds: Sequence[Workload], size: int = 0) -> bool:
+        """Tell what head breaks and base does not, if a trial says so (`trial.tried`). The trial is
+        brief after what is at least as grave. Returns whether it is told. Raises Ended."""
+        found = one.found
+        brief = any(severity(each.found) <= severity(found) for each in self.introduced)
+        trial = tried(self, found, kinds, size=size, brief=brief)
+        if trial.is_told:
             self._introduce(one)
-
-    def _base_breaks_it(self, candidate: Candidate, again: Break, same_run: Result) -> bool:
-        """Whether base breaks what head breaks again, in the same run or near it."""
-        key = candidate.found.key
-        return (
-            the_same(key, same_run)
-            or dies_alike(key, same_run)
-            or of_one_shape(again.key, self._base_around(candidate))
-            or self._near_on_base(candidate)
-        )
+        elif trial.on_base:
+            self.on_both.add(found.key)
+        elif trial.reason:
+            self.unconfirmed.append(Candidate(one.workload, found))
+        else:
+            self.undecided.append((one, trial))
+        return trial.is_told
 
     def _in_another_run(self, found: Break) -> Candidate | None:
         """The same break in a run of the search that says something of base; None if none does."""
-        for name, number in self.needs.runs_of(Need.of(found.finding))[:TRIES]:
+        for name, number in self.needs.runs_of(found.need)[:TRIES]:
             run = self.run(name, number)
             if run is None:
                 continue
@@ -438,7 +450,9 @@ class Comparison:
         its own, says nothing about a cluster with other features: each set of features has its own
         tries."""
         key, tries = found.key, self._tries
-        reported = any(e.found.key == key for e in (*self.introduced, *self.in_other_shapes))
+        reported = self._is_introduced(key) or (
+            sum(one.found.key == key for one, _ in self.undecided) >= TRIALS
+        )
         known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
         in_all = sum(number for (of, _), number in tries.items() if of == key)
         over = tries[key, features_of(found)] >= TRIES or in_all >= TRIES_IN_ALL
@@ -447,32 +461,14 @@ class Comparison:
     def _is_introduced(self, key: Key) -> bool:
         return any(one.found.key == key for one in self.introduced)
 
-    def _base_around(self, candidate: Candidate) -> Result:
-        """What base breaks in random runs of the kind of a candidate's, which several candidates
-        may have in common. Few starts go on to a loop: beside them, a break of a loop is looked for
-        in loops of given sizes."""
-        run = as_run(candidate.workload, candidate.found)
-        others = [self._drawn(near(run, "around", self.seed, 0, NEIGHBOURS, NEIGHBOUR_STEPS))]
-        if isinstance(run, Start) and around_scheduler.is_of_loop(candidate.found):
-            others.append(near(Loop("", run.plan), "loops around", self.seed, 0, NEIGHBOURS))
-        known = msgspec.json.encode(others)
-        if known not in self._around:
-            self._around[known] = joined("around", self.base.drive(others))
-        return self._around[known]
-
-    def _near_on_base(self, candidate: Candidate) -> bool:
-        """Whether base breaks the same in a plan near that of a candidate, or dies of the same
-        statement in the plan of a finding. That plan may be of other settings and groups, so what
-        else it breaks says nothing of this candidate. What other connectors bring the scheduler to
-        die of says nothing of this one, either."""
-        found = candidate.found
-        if not isinstance(found.plan, Play):
+    def _dies_in_a_finding(self, found: Break) -> bool:
+        """Whether base dies of the same statement in the plan of a finding. That plan may be of
+        other settings and groups, so what else it breaks says nothing of this break. What other
+        connectors bring the scheduler to die of says nothing of this one, either."""
+        if not (isinstance(found.plan, Play) and found.death):
             return False
-        alike = self.base.drive(variants(found.plan, candidate.workload))
-        name = found.plan.connector
-        known = self.base.drive(of_findings(name)) if found.death else []
-        dies = any(dies_there(found.key, each) for each in (*alike, *known))
-        return dies or any(the_same(found.key, each) for each in alike)
+        known = self.base.drive(of_findings(found.plan.connector))
+        return any(dies_there(found.key, each) for each in known)
 
     def of_base(self) -> Iterator[tuple[Class, Confirmed]]:
         """What became on head of each break of base that both do not show in one run. It is mended

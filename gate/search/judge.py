@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kvproof.gate.difference.compare import Candidate, alike
+from kvproof.gate.difference.compare import Candidate, of_one_shape
 from kvproof.gate.difference.judged import Key
 from kvproof.gate.difference.protocol import RecordRun, Seen
 from kvproof.gate.difference.result import Result, severity
@@ -15,7 +15,7 @@ from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search.budget import FOUND, SEARCHED, WEIGHED, enough, require, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, costs
-from kvproof.gate.search.needs import in_words, is_choice
+from kvproof.gate.search.needs import in_words
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search
 from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
@@ -128,6 +128,7 @@ class _Judge:
         self.seen: tuple[Seen, Seen] | None = None
         self.announced: Key | None = None
         comparison.notify = self._announce_first
+        comparison.may_try = self._may_weigh
 
     def run(self) -> GateOutcome:
         """Search, shrink and write. An interruption keeps what was found."""
@@ -155,7 +156,8 @@ class _Judge:
                 interruption.check()
                 written.append(self._written(one))
                 reported = {one.found.key} | one.also
-                introduced = [each for each in introduced[1:] if not _among(each, reported)]
+                rest = introduced[1:]
+                introduced = [e for e in rest if not of_one_shape(e.found.key, reported)]
             self.line.show("taking the runs of base on head ...")
             for kind, one in self.comparison.of_base() if not cannot else ():
                 of_base.setdefault((kind, one.found.key), one)
@@ -277,13 +279,8 @@ class _Judge:
         both, needs = self.comparison, self.comparison.needs
         seen: dict[str, Sequence[Candidate | Confirmed]] = {
             "seen once on head and not again": both.not_again,
-            "seen on head after earlier runs of its process alone, and base could not be asked": (
-                both.needs_earlier
-            ),
             "seen on head, and base could not be asked": both.unconfirmed,
-            "seen on head alone in this shape, and the search ended before base was asked for it": (
-                both.in_other_shapes
-            ),
+            "seen on head alone, and not tried in enough runs": [one for one, _ in both.undecided],
         }
         needed = {
             "seen on head and not again": needs.not_again,
@@ -305,6 +302,7 @@ class _Judge:
                 f"{_with_place(one)}"
                 for one, worse in both.instead
             ),
+            *dict.fromkeys(both.too_few),
             *dict.fromkeys(
                 f"{what}: {in_words(each)}" for what, those in needed.items() for each in those
             ),
@@ -342,12 +340,9 @@ class _Judge:
             return f"{number} can be driven on base and not on head: {lost[0]}"
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
-        if self.comparison.needs_earlier:
-            return (
-                "what head breaks shows only after earlier runs of its process, and base could not "
-                "be asked after these"
-            )
-        if any(not is_choice(each) for each in self.comparison.needs.unweighed):
+        if self.comparison.too_few:
+            return self.comparison.too_few[0]
+        if any(not each.is_choice for each in self.comparison.needs.unweighed):
             return "what head does more often than base without a reason was not weighed in time"
         return self._never_ran()
 
@@ -429,8 +424,3 @@ def _why(results: Sequence[Result]) -> str:
     """Why the first of these workloads whose engine cannot be made has none."""
     first = next(each for each in results if is_unmade(each))
     return first.breaks[0].finding.sentence
-
-
-def _among(one: Confirmed, keys: Collection[Key]) -> bool:
-    """Whether a finding is one of these, whatever the event was."""
-    return any(alike(one.found.key, key) for key in keys)

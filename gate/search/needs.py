@@ -1,11 +1,12 @@
 """The excuses that head needs and base does not, in the runs that both took, and the checks that
 head breaks there and base does not.
 
-What vLLM does today without a reason (`release`), and what base never did in this search, is
-introduced as soon as head shows it again. Where base does it in other runs, or a good scheduler may
-do it (`choice`), chance is excluded at the end of the search: head must need the excuse in more
-runs than base, and again in fresh runs. So must it break a check that base breaks in other runs, be
-it by a finding that is known.
+What vLLM does today without a reason (`release`), and what base never did in this search, is tried
+as a break is (`trial`). Where base does it in other runs, or a good scheduler may do it (`choice`),
+chance is excluded at the end of the search: head must need the excuse in more runs than base, and
+again in fresh runs. So must it break a check that base breaks in other runs, be it by a finding
+that is known. Where a check has many sets of excuses, none may come often enough: what stands for
+all of a kind is weighed where none of them is likely.
 """
 
 from collections import Counter
@@ -17,10 +18,7 @@ from kvproof.gate.difference.judged import Break, shape_in_words
 from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Fixed
-from kvproof.gate.search.fresh import FreshRuns, TakesPairs, by_chance
-
-LIKELY, CERTAIN = 0.05, 0.01
-"""How likely chance may be in the runs of the search, and in the fresh runs."""
+from kvproof.gate.search.fresh import CERTAIN, LIKELY, FreshRuns, Runs, TakesPairs
 
 TRIES = 3
 """The number of runs in which one need is looked at again."""
@@ -35,46 +33,8 @@ FRESH_MIN = 48
 def in_words(need: Need) -> str:
     """A need in one line."""
     excused = "; ".join(each.says for each in need.excuses)
-    return need.check + (f", excused: {excused}" if excused else shape_in_words(need.shape))
-
-
-def is_choice(need: Need) -> bool:
-    """Whether a good scheduler may do what needs these excuses."""
-    return any(each.kind == "choice" for each in need.excuses)
-
-
-def _alone(pair: Pair) -> list[Need]:
-    """What head alone needs or breaks in a run that base takes to its end. A break may end the run
-    of head; excuses are compared in whole runs only."""
-    if not pair.base.whole:
-        return []
-    return [need for need in pair.new_on_head if pair.head.whole or not need.excuses]
-
-
-class Runs:
-    """How often head alone (`more`), or base alone (`less`), has a need. Breaks without an excuse
-    are counted by check, too, in whatever shape."""
-
-    def __init__(self) -> None:
-        self.more: Counter[Need] = Counter()
-        self.less: Counter[Need] = Counter()
-
-    def add(self, pair: Pair) -> None:
-        """Count a run."""
-        self.more.update(_with_checks(_alone(pair)))
-        self.less.update(_with_checks(_alone(Pair(pair.head, pair.base))))
-
-    def chance(self, need: Need) -> float:
-        """How likely chance alone shows a need so much more often on head than on base. Of a break
-        also in any shape: head may have changed how a defect of base looks."""
-        both = {need} if need.excuses else {need, Need(need.check)}
-        return max(by_chance(self.more[each], self.less[each]) for each in both)
-
-
-def _with_checks(needs: Iterable[Need]) -> set[Need]:
-    """These needs, and for breaks in a shape those of their checks in any."""
-    alone = {*needs}
-    return alone | {Need(each.check) for each in alone if not each.excuses}
+    of = f", {need.death}" if need.death else shape_in_words(need.shape)
+    return need.check + (f", excused: {excused}" if excused else of)
 
 
 class TakesRuns(TakesPairs, Protocol):
@@ -97,6 +57,7 @@ class Needs:
         self._where: dict[Need, list[tuple[str, int]]] = {}
         self._tried: Counter[Need] = Counter()
         self._told: set[Need] = set()
+        self._left: set[Need] = set()
         self.unweighed: list[Need] = []
         self.not_more: list[Need] = []
 
@@ -107,39 +68,44 @@ class Needs:
             need
             for need, tried in self._tried.items()
             if need not in self._told
-            and not is_choice(need)
+            and not need.is_choice
             and (tried >= TRIES or not self._where[need])
         ]
 
     @property
     def likely(self) -> list[Need]:
-        """What head has needed more often than chance explains, and is not told yet."""
-        return [
-            need
-            for need in self._where
-            if need not in self._told and self.counted.chance(need) <= LIKELY
-        ]
+        """What head has needed more often than chance explains, and is not told yet. What stands
+        for several needs is left out where one of these is likely, or is told."""
+        found = [need for need in self._where if self.counted.chance(need) <= LIKELY]
+        known = {need.like for need in (*found, *self._told) if need.like != need}
+        return [need for need in found if need not in self._told and need not in known]
 
     def add(self, name: str, runs: Iterable[Pair]) -> None:
         """Count what the runs of a workload need."""
         for number, pair in enumerate(runs):
             self._of_base |= {each.need for each in pair.base.needed}
             self.counted.add(pair)
-            for need in _alone(pair):
+            new = pair.new_on_head
+            for need in {**dict.fromkeys(new), **{each.like: None for each in new if each.excuses}}:
                 self._where.setdefault(need, []).append((name, number))
 
     def runs_of(self, need: Need) -> list[tuple[str, int]]:
-        """The runs in which head alone has a need, and base comes to the end: the name of each
-        workload and the number there."""
+        """The runs in which head alone has a need: the name of each workload, and the number
+        there."""
         return [*self._where.get(need, ())]
 
     def confirm(self) -> Iterator[tuple[str, Break, Result]]:
         """What head needs without a reason, and base never did in this search: the workload, the
         break, and the result of head that shows it again. Raises Ended."""
         for need in [*self._where]:
-            weighed = not need.excuses or is_choice(need)
+            weighed = not need.excuses or need.is_choice or need == need.like or need in self._left
             if not (weighed or need in self._told or self._base_does(need)):
                 yield from self._again(need)
+
+    def leave(self, need: Need) -> None:
+        """Leave a need that was confirmed, and is not told, to be weighed at the end."""
+        self._told.discard(need)
+        self._left.add(need)
 
     def weigh(
         self, go_on: Callable[[], bool], of_choices: Callable[[], bool] | None = None
@@ -149,10 +115,10 @@ class Needs:
         or which were too many, are left in `unweighed`, and those that come again, and not
         significantly more often in fresh runs, in `not_more`. Raises Ended."""
         likely = self.likely
-        likely.sort(key=lambda n: (len(n.excuses) > 0, is_choice(n), self.counted.chance(n)))
+        likely.sort(key=lambda n: (len(n.excuses) > 0, n.is_choice, self.counted.chance(n)))
         self.unweighed = likely
         while self.unweighed and len(likely) - len(self.unweighed) < WEIGHED_MAX:
-            choice = is_choice(self.unweighed[0])
+            choice = self.unweighed[0].is_choice
             if not (of_choices or go_on if choice else go_on)():
                 return
             need, *self.unweighed = self.unweighed
@@ -164,10 +130,7 @@ class Needs:
 
     def _base_does(self, need: Need) -> bool:
         """Whether base needs all of these excuses for one break in some run."""
-        return any(
-            each.check == need.check and {*each.excuses} >= {*need.excuses}
-            for each in self._of_base
-        )
+        return any(each.covers(need) for each in self._of_base)
 
     def _again(self, need: Need) -> Iterator[tuple[str, Break, Result]]:
         """A run in which head shows a need again, and base does not; none after some tries."""
@@ -179,11 +142,11 @@ class Needs:
                 continue
             self._tried[need] += 1
             base, head = both.shown(run)
-            shown = (e for e in (*head.breaks, *head.excused) if Need.of(e.finding) == need)
-            alone = (each for each in shown if on_head_alone(each.key, base, head))
-            found = next((e for e in alone if need.excuses or not hides(e, base, head)), None)
+            shown = (e for e in (*head.breaks, *head.excused) if need in (e.need, e.need.like))
+            of_head = (each for each in shown if on_head_alone(each.key, base, head))
+            found = next((e for e in of_head if need.excuses or not hides(e, base, head)), None)
             if found is not None:
-                self._told.add(need)
+                self._told |= {need, found.need}
                 yield name, found, head
                 return
 

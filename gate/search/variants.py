@@ -1,19 +1,25 @@
-"""Plans in which base may show what head breaks: those near head's plan, and those of what is known
-of vLLM. A defect that base has too, and that another order of steps or copies hides there in this
-very plan, is likely to show in one of them: then it is not new."""
+"""Runs near one: plans and events that differ from it a little. A defect that base has too, and
+that another order of steps or copies hides there in this very run, is likely to show in one of
+them: then it is not new."""
 
 from collections.abc import Iterator
 from itertools import islice, product
+from random import Random
 from typing import Any
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.workload import Play
+from kvproof.gate.difference.record import Taken
+from kvproof.gate.difference.workload import Again, Follow, Play, Plays, Workload
 from kvproof.gate.side import known_plans
 from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.model.events import Event
 
 VARIANTS_MAX = 48
-"""The most plans near one."""
+"""The most runs near one."""
+
+CHANGES_MAX = 4
+"""The most events of a run that a variant has not, or has once more, or at another place."""
 
 COPIES = [{"late": late, "steps": steps} for late, steps in product((False, True), range(4))]
 """When copies in the background are made and reported."""
@@ -23,12 +29,37 @@ EMPTIED = [{"type": "Drain"}, {"type": "Reset", "connector": False}]
 """What empties the engine's own cache: a hit there may hide on one side what a load does."""
 
 
-def variants(play: Play, name: str) -> list[Play]:
-    """Plans that differ in one thing from that of a play: in what the engine's own cache still has
-    when a request comes, in when copies are made, in a step more, or in an action less. Requests
-    stay as they are, so that later actions mean the same."""
-    plans = islice(_plans(play.plan), VARIANTS_MAX)
-    return [replace(play, name=f"{name}, variant {n}", plan=plan) for n, plan in enumerate(plans)]
+def variants(run: Workload, seed: int, at_once: int) -> list[Workload]:
+    """Workloads of `at_once` runs near one. A plan differs in one thing: in what the engine's own
+    cache still has when a request comes, in when copies are made, in a step more, or in an action
+    less. Requests stay as they are, so that later actions mean the same. Of the events of a cluster
+    a few are left out, repeated or moved. Of other runs there are none."""
+    found: list[Workload] = []
+    if isinstance(run, Play):
+        plans = [*islice(_plans(run.plan), VARIANTS_MAX)]
+        for at in range(0, len(plans), at_once):
+            some = tuple(plans[at : at + at_once])
+            found.append(Plays(f"{run.name}, variants from {at}", run.connector, plans=some))
+    elif isinstance(run, Follow):
+        taken = [Taken(run.cluster, _events(run, f"{seed} {n}")) for n in range(VARIANTS_MAX)]
+        for at in range(0, len(taken), at_once):
+            runs = tuple(taken[at : at + at_once])
+            found.append(Again(f"{run.name}, variants from {at}", run.cluster, runs))
+    return found
+
+
+def _events(run: Follow, seed: str) -> tuple[Event, ...]:
+    """The events of a run with up to `CHANGES_MAX` changes, another one for each seed."""
+    random, events = Random(seed), [*run.events]
+    for _ in range(random.randint(1, CHANGES_MAX)):
+        at, to = (random.randrange(len(events) + 1) for _ in range(2))
+        kind = random.choice(("less", "once more", "moved"))
+        one = events[at : at + 1]
+        if kind != "once more":
+            del events[at : at + 1]
+        if kind != "less":
+            events[to:to] = one
+    return tuple(events)
 
 
 def of_findings(connector: str) -> list[Play]:

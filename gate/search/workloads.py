@@ -42,6 +42,9 @@ STEPS = 30
 OTHERS = 1_000
 """Further episodes of a cluster differ from its first ones, unless there are very many."""
 
+LOOKS = 600_000
+"""The plans of looks differ from all others."""
+
 SEEDS = 1_000_003
 """Two runs with different seeds have no random cluster in common, unless they are very long."""
 
@@ -125,7 +128,7 @@ def looks(
     """A few random plans for each of these connectors. Each `look` has others, and every other one
     is `about` some cache groups alone."""
     again = f", look {look + 1}" if look else ""
-    about, seed = about if look % 2 else (), seed * SEEDS + look * OTHERS
+    about, seed = about if look % 2 else (), seed * SEEDS + LOOKS + look
     return [
         Plays(f"plans for {name}{again}", name, seed, LOOKED_PLAYS, about=about) for name in names
     ]

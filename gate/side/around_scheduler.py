@@ -116,15 +116,14 @@ def driven(
         drifts = list[AdapterDrift]()
         seen = taken(plan, drifts)
         undriven += drifts
-        found = [(one, finding) for one in seen for finding in _judged(one)]
-        records.append(_record(seen, [finding for _, finding in found], whole=not drifts))
+        found = [_break(fixed, plan, one, each) for one in seen for each in _judged(one)]
+        records.append(_record(seen, found, whole=not drifts))
         if note is not None:
             note(_abstract(plan, seen))
         of_any_memory = seen if plan.is_given else seen[:1]
         died += [each.died.words for each in of_any_memory if each.died][:1]
-        for one, finding in found:
-            breaks = with_excuse if finding.excuses else kept
-            keep(breaks, _break(fixed, plan, one, finding))
+        for each in found:
+            keep(with_excuse if each.finding.excuses else kept, each)
     alike = isinstance(workload, Starts) and workload.like is not None
     if len(plans) == len(died) > 1 and not alike:  # what starts nothing is no vLLM that a user has
         raise AdapterDrift(f"No engine of this vLLM starts ({died[0]})", "EngineCore")
@@ -147,7 +146,7 @@ def _judged(one: Startup | Played) -> Iterator[Finding]:
     yield from tally.take_kept()
 
 
-def _record(seen: Iterable[Startup | Played], found: Iterable[Finding], *, whole: bool) -> Record:
+def _record(seen: Iterable[Startup | Played], found: Iterable[Break], *, whole: bool) -> Record:
     """What the starts of a plan, or its loop, show, with their breaks. They are not the `whole` run
     if its loop could not be driven. A loop that ran without end shows no more."""
     recorder, goes_on = Recorder(), False
@@ -161,8 +160,8 @@ def _record(seen: Iterable[Startup | Played], found: Iterable[Finding], *, whole
         recorder.seen((*each._replace(died=None)[1:], died))
         for name, number in each.counts:
             recorder.count(name, number)
-    for finding in found:
-        recorder.judged(finding)
+    for one in found:
+        recorder.judged(one.need)
     return recorder.made(whole=whole and goes_on)
 
 

@@ -221,11 +221,11 @@ class _Played:
         promise = next((each for each in fatal if each != engine_survives.id), "")
         new = [self._break(finding, at, before, promise) for finding in findings]
         for found in new:
-            self.recorder.violated(found.finding)
+            self.recorder.judged(found.need)
             self.breaks.setdefault(found.key, found)
         for finding in self.tally.take_kept():
-            self.recorder.excused(finding)
             found = self._break(finding, at, before)
+            self.recorder.judged(found.need)
             self.excused.setdefault(found.key, found)
         return all(severity(found) >= Severity.LEAK for found in new)
 

@@ -1,0 +1,141 @@
+"""Whether head alone breaks something, or base would too: both sides take many runs like the one in
+which head alone did.
+
+A defect that both have and show in one of 50 runs is shown by head first in every second search.
+So one run says little, also if it is taken twice: the sides differ in it for any reason.
+
+First come fresh runs, random ones of the same kind, which nobody has chosen: head is told where a
+sign test says that it alone breaks this more often than base alone. They end early where head's
+rate is so low that all of them would not tell. Then come variants of the run, with a few events
+more, less, or at another place. Head is likelier to break something there, as the run was chosen by
+what head does: so base has all of them, and to break it in one of them is enough.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kvproof.gate.difference.compare import dies_there, of_one_shape, the_same
+from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.record import Need
+from kvproof.gate.difference.result import Result, pairs
+from kvproof.gate.difference.workload import Workload
+from kvproof.gate.search.fresh import CERTAIN, Runs, by_chance
+from kvproof.gate.search.needs import in_words
+from kvproof.gate.search.variants import variants
+from kvproof.gate.search.workloads import near
+
+FRESH_MIN, FRESH_MAX = 16, 48
+"""The number of fresh runs that both sides take, unless base breaks it or head is told."""
+
+AT_ONCE = 8
+"""The number of runs between two looks at what they show."""
+
+APART = 800_000
+"""The seeds of these runs are so far from those of the search."""
+
+FEWEST = next(number for number in range(1, 99) if by_chance(number, 0) <= CERTAIN)
+"""The fewest runs of head alone by which something is told."""
+
+
+class TakesTrials(Protocol):
+    """What takes runs on base and on head: the comparison."""
+
+    seed: int
+
+    def may_try(self) -> bool:
+        """Whether there is time for more runs."""
+
+    def sides(self, workloads: Sequence[Workload]) -> tuple[Result, Result]:
+        """What base and head show of all of these workloads."""
+
+
+class Trial:
+    """What both sides show of runs like that of a break: `taken` is the number of runs, and
+    `counted` has in how many one side alone breaks it. `on_base` says that base does, and `beside`
+    that base breaks this check in another shape. `reason` says why base could not be asked."""
+
+    def __init__(self, found: Break) -> None:
+        self.found, self.need = found, found.need
+        self.counted = Runs()
+        self.taken = 0
+        self.on_base = self.beside = False
+        self.reason = ""
+
+    def add(self, base: Result, head: Result) -> None:
+        """Add what both show of some runs."""
+        self.reason = self.reason or base.reason
+        for pair in pairs(base, head):
+            self.taken += 1
+            self.counted.add(pair)
+        key = self.found.key
+        if self.need.excuses:
+            needed = (each.need for record in base.records for each in record.needed)
+            self.on_base |= any(each.covers(self.need) for each in needed)
+        else:
+            self.on_base |= of_one_shape(key, base.keys) or dies_there(key, base)
+            self.beside |= the_same(key, base)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether base has been found to break it, or cannot be asked."""
+        return self.on_base or bool(self.reason)
+
+    @property
+    def counted_as(self) -> Need:
+        """What is counted: the break, or where base breaks its check in no shape, head's breaks of
+        this check in any."""
+        known = self.beside or self.counted.less[self.need.like]
+        return self.need if known and not self.need.excuses else self.need.like
+
+    @property
+    def on_head(self) -> int:
+        """The number of runs in which head alone breaks it."""
+        return self.counted.more[self.counted_as]
+
+    @property
+    def is_told(self) -> bool:
+        """Whether head alone breaks it in so many runs that chance is excluded."""
+        return not self.is_over and self.counted.chance(self.counted_as) <= CERTAIN
+
+    @property
+    def words(self) -> str:
+        """What is known of a break that is not told."""
+        return (
+            f"head alone broke {in_words(self.need)} in {self.on_head} of {self.taken} runs like "
+            "the one that shows it, and base in none: too few to say whether head introduces it"
+        )
+
+    @property
+    def may_be_told(self) -> bool:
+        """Whether all fresh runs would tell it, at the rate of head in those so far."""
+        return self.on_head * FRESH_MAX >= FEWEST * self.taken
+
+
+def tried(
+    both: TakesTrials,
+    found: Break,
+    kinds: Sequence[Workload],
+    *,
+    size: int = 0,
+    brief: bool = False,
+) -> Trial:
+    """Try a break of head in runs of these kinds, of which the first is its own: its run, or the
+    workload of its run and of the others that its process took, `size` in all. A `brief` trial has
+    `FRESH_MIN` fresh runs alone. Raises Ended."""
+    trial, name = Trial(found), kinds[0].name
+    others = () if brief or size else variants(kinds[0], both.seed, AT_ONCE)
+    number = size or AT_ONCE
+    for part in range(FRESH_MAX // number + bool(size)):
+        enough = trial.taken >= FRESH_MIN and (brief or (others and not trial.may_be_told))
+        if enough or trial.is_over or trial.is_told or not both.may_try():
+            break
+        these = [
+            near(kind, f"runs like {name} ({at}), part {part + 1}", both.seed, APART + part, number)
+            for at, kind in enumerate(kinds, 1)
+        ]
+        trial.add(*both.sides(these))
+    for workload in others if not trial.is_told else ():
+        if trial.is_over or not both.may_try():
+            break
+        trial.add(*both.sides([workload]))
+    return trial

@@ -1,0 +1,140 @@
+"""Whether head alone breaks something: base has a fair chance to show it in runs like this one."""
+
+from collections.abc import Iterable
+from zlib import crc32
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.gate.difference.record import Broken, Record
+from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.workload import Episodes, Workload
+from kvproof.gate.search.trial import FEWEST, FRESH_MAX, FRESH_MIN
+from kvproof.gate.search.variants import VARIANTS_MAX
+from kvproof.model import planting
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.blocks import pool
+from kvproof.model.state import Engine
+from tests.fake_sides import CRASH, RUN, Does, compared, is_like
+from tests.two_machines import driven, result
+
+BROKE, HELD = Record(broken=(Broken(CRASH.need),), whole=True), Record(whole=True)
+
+
+def breaking(fresh: float, near: float, seed: int = 0) -> Does:
+    """A side that breaks a check in this share of fresh runs and of variants, another part of them
+    for each seed, and in the run of the search."""
+
+    def breaks(workload: Workload, number: int) -> bool:
+        share = fresh if is_like(workload) else near
+        return crc32(f"{seed} {workload.name} {number}".encode()) % 1000 < 1000 * share
+
+    def does(workload: Workload) -> Result:
+        if "from" not in workload.name and not is_like(workload):
+            return result(workload.name, *[CRASH] * (fresh > 0), records=(HELD,))
+        drawn = workload.episodes if isinstance(workload, Episodes) else len(workload.runs)
+        broke = [breaks(workload, number) for number in range(drawn)]
+        records = tuple(BROKE if each else HELD for each in broke)
+        return replace(result(workload.name, *[CRASH] * any(broke)), records=records)
+
+    return does
+
+
+def rare(of: Does) -> Does:
+    """The same side, which does not break the run of the search."""
+
+    def does(workload: Workload) -> Result:
+        found = of(workload)
+        return found if found.records != (HELD,) else replace(found, breaks=())
+
+    return does
+
+
+@pytest.mark.parametrize(
+    ("fresh", "near", "told", "taken"),
+    [
+        (1.0, 0.0, True, FEWEST + 1),
+        (0.3, 0.0, True, FRESH_MAX),
+        (0.02, 0.4, True, FRESH_MIN + VARIANTS_MAX),
+        (0.02, 0.02, False, FRESH_MIN + VARIANTS_MAX),
+    ],
+)
+def test_what_base_never_breaks_is_told_if_head_breaks_it_often_enough(
+    fresh: float, near: float, told: bool, taken: int
+) -> None:
+    with compared(breaking(0, 0), breaking(fresh, near)) as both:
+        both.drive([RUN])
+        both.confirm([RUN.name])
+        assert bool(both.introduced) is told
+        assert [trial.taken <= taken for _, trial in both.undecided] == [True] * (not told)
+        both.weigh_needs(lambda: True)
+        assert len(both.too_few) == (not told)
+        assert all("too few to say" in line and f"of {taken} runs" in line for line in both.too_few)
+
+
+def test_a_defect_of_both_that_head_was_first_to_show_is_hardly_ever_told() -> None:
+    """Both have it in one of 50 runs, and in every tenth that is like the one of head."""
+    told = 0
+    for seed in range(100):
+        base, head = breaking(0.02, 0.1, seed), breaking(0.02, 0.1, seed + 1000)
+        with compared(rare(base), head) as both:
+            both.drive([RUN])
+            both.confirm([RUN.name])
+            both.weigh_needs(lambda: True)
+            told += bool(both.introduced)
+    assert told <= 1
+
+
+def leaks(one_in: int) -> planting.Replaced:
+    """A mistake: one of so many blocks that are freed is not put into the free queue."""
+    right = pool.release
+
+    def release(engine: Engine, blocks: Iterable[int]) -> Engine:
+        freed = tuple(blocks)
+        after = right(engine, freed)
+        if one_in and freed and crc32(repr((freed, engine.free)).encode()) % one_in == 0:
+            return after._replace(free=engine.free)
+        return after
+
+    return {"reference.blocks.pool:release": release}
+
+
+def of_highest_id(engine: Engine, count: int) -> tuple[Engine, tuple[int, ...]]:
+    """A harmless change: of the free blocks that hold nothing, the one with the highest id is taken
+    first."""
+    empty = [each for each in engine.free if engine.blocks[each].key is None]
+    order = (*sorted(empty, reverse=True), *(e for e in engine.free if e not in empty))
+    return right_take(engine._replace(free=order), count)
+
+
+right_take = pool.take
+
+
+def side(one_in: int, *, changed: bool = False) -> Does:
+    """The model with a mistake, and with a harmless change."""
+    replaced = leaks(one_in) | ({"reference.blocks.pool:take": of_highest_id} if changed else {})
+
+    def does(workload: Workload) -> Result:
+        return driven(workload, replaced=replaced)
+
+    return does
+
+
+def judged(base: Does, head: Does, workloads: int) -> tuple[int, int]:
+    """The number of findings that are told in a short search, and of those that are not, because
+    base has them, or because nobody knows."""
+    drawn = [Episodes(f"drawn {n}", CLUSTERS["full"], n, 6, 20) for n in range(workloads)]
+    with compared(base, head) as both:
+        both.confirm(both.drive(drawn))
+        both.weigh_needs(lambda: True)
+        return len(both.introduced), len(both.on_both) + len(both.too_few)
+
+
+def test_a_rare_defect_of_both_is_not_told_of_a_head_that_does_something_else_beside() -> None:
+    introduced, others = judged(side(40), side(40, changed=True), 4)
+    assert introduced == 0
+    assert others, "head was first to show it"
+
+
+def test_a_defect_of_head_alone_is_told() -> None:
+    assert judged(side(0), side(8, changed=True), 1)[0]
