@@ -44,6 +44,7 @@ from tests.fake_sides import (
     FakeSide,
     compared,
     is_like,
+    is_tried,
     nothing,
     shows,
 )
@@ -190,6 +191,17 @@ def test_what_base_cannot_be_asked_about_is_not_green(judged: Any) -> None:
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
     assert gate.reason == "base could not be asked about what breaks on head"
     assert any("base could not be asked: engine_survives" in line for line in gate.not_run)
+
+
+def test_what_too_few_runs_show_is_not_green(judged: Any) -> None:
+    def head(workload: Workload) -> Result:
+        return (nothing if is_tried(workload) else shows(CRASH, reached=(SOME,)))(workload)
+
+    gate = judged(nothing, head)
+    assert (gate.verdict, gate.exit_code, gate.findings) == ("UNKNOWN", 3, ())
+    assert gate.reason.startswith("head alone broke engine_survives")
+    assert "in 0 of 64 runs like the one that shows it, and base in none" in gate.reason
+    assert gate.reason in gate.not_run
 
 
 def test_what_head_alone_breaks_after_earlier_runs_has_no_trace(judged: Any) -> None:
