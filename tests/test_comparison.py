@@ -21,6 +21,7 @@ from kvproof.gate.difference.workload import (
     Loop,
     Loops,
     Play,
+    Plays,
     Start,
     Starts,
     Workload,
@@ -196,6 +197,23 @@ def test_loops_that_one_side_cannot_drive_are_named_and_say_nothing(compare: Any
     found = compare(nothing, without)
     found.drive([STARTS])
     assert found.only_on_base == ["no loop"]
+
+
+def test_what_is_left_out_is_counted(compare: Any) -> None:
+    """Plans whose process took too long, and loops for whose layers NIXL has no place."""
+
+    def head(workload: Workload) -> Result:
+        if isinstance(workload, Plays):
+            return Result(workload.name, reason="it takes more than 60 s")
+        return Result(workload.name, unconnected=3)
+
+    found = compare(nothing, head)
+    found.drive([Plays(f"plans {n}", "offloading", plans=({},) * 40) for n in range(2)])
+    found.drive([STARTS])
+    assert found.undriven == [
+        "the loops after 3 start-ups on head: NIXL refuses the layers",
+        "2 workloads of 40 plans on head: it takes more than 60 s",
+    ]
 
 
 def test_where_base_cannot_be_asked_again_nothing_is_introduced(compare: Any) -> None:

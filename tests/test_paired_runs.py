@@ -232,6 +232,42 @@ def test_what_comes_again_and_not_more_often_in_fresh_runs_is_named(compare: Com
     assert found.needs.not_more == [need(TODAY)]
 
 
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("kind", [release, choice])
+def test_excuses_of_one_kind_are_weighed_together_if_none_is_likely_alone(
+    compare: Compare, kind: Any, fresh: bool
+) -> None:
+    """Base needs each of them in another run. Head needs another one in each of six."""
+    other = replace(RUN, name="another run")
+    several = [need(kind(f"reason {number}")) for number in range(6)]
+
+    def runs(workload: Workload, of_run: list[tuple[Need, ...]]) -> Result:
+        found = excused(workload, *dict.fromkeys(each for needs in of_run for each in needs))
+        return replace(found, records=tuple(taken(needed=each) for each in of_run))
+
+    def base(workload: Workload) -> Result:
+        if workload.name == other.name:
+            return runs(workload, [tuple(several)])
+        return runs(workload, [()] * (FRESH_MIN if is_fresh(workload) else 6))
+
+    def head(workload: Workload) -> Result:
+        if workload.name == other.name:
+            return runs(workload, [tuple(several)])
+        if is_fresh(workload):
+            return runs(workload, [(each,) * fresh for each in several * (FRESH_MIN // 6)])
+        return runs(workload, [(each,) for each in several])
+
+    found = compare(base, head)
+    found.drive([other, RUN])
+    found.confirm([other.name, RUN.name])
+    assert not found.introduced
+    found.weigh_needs(lambda: True)
+    assert (len(found.introduced), len(found.costs)) == (
+        (fresh and kind is release),
+        (fresh and kind is choice),
+    )
+
+
 @pytest.mark.parametrize("of", [workloads.of_loops, workloads.of_starts])
 def test_fresh_runs_are_none_of_the_search(compare: Compare, of: Any) -> None:
     drawn, taken = of(0), []

@@ -145,6 +145,8 @@ def test_what_a_connector_refuses_is_no_mistake_of_the_start_up(
     came = seen(connected())
     assert {each.plan.connected for each in came} == {False}
     assert [isinstance(each, Startup) and bool(each.run) for each in came] == [True, True]
+    run = Start("refused", msgspec.to_builtins(connected()))
+    assert around_scheduler.driven(run).unconnected == 1
 
 
 @pytest.mark.live
@@ -163,7 +165,9 @@ def test_a_second_end_of_the_request_that_ran_alone_is_seen_in_the_loop(
 
 
 @pytest.mark.live
-def test_every_engine_of_a_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dies", [False, True])
+def test_every_engine_of_a_start_is_closed(dies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where it dies while it serves its first request."""
     seen, made, closed = starts(), list[int](), list[int]()
 
     def makes(right: Any, self: Any, *given: Any, **named: Any) -> None:
@@ -175,10 +179,16 @@ def test_every_engine_of_a_start_is_closed(monkeypatch: pytest.MonkeyPatch) -> N
         right(self)
 
     in_vllm.around(f"{in_vllm.SCHEDULER}.__init__", makes)(monkeypatch)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise KeyError("x")
+
     in_vllm.around(f"{in_vllm.SCHEDULER}.shutdown", closes)(monkeypatch)
+    if dies:
+        in_vllm.instead(f"{in_vllm.SCHEDULER}.schedule", fails)(monkeypatch)
     for number in range(12):
         seen(random_start(number))
-    assert len(closed) == len(made) > 12
+    assert len(closed) == len(made) > 8
 
 
 @pytest.mark.live

@@ -33,7 +33,8 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     `reached` has the changed files, functions and statements that were reached, as `Look` names
     them, where the run was `watched`; then `near` has the steps that executed the change of each
     changed function. `course` is there only where it was asked for. `without_loops` says why no
-    loop could be driven after start-ups, whose own results are there.
+    loop could be driven after start-ups, whose own results are there, and `unconnected` counts the
+    start-ups without a loop because their connector has no place for the layers.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     near: dict[str, Near] = {}
     course: Course = NOT_TAKEN
     without_loops: str = ""
+    unconnected: int = 0
 
     @property
     def keys(self) -> dict[Key, Break]:
@@ -101,6 +103,7 @@ def joined(name: str, parts: Sequence[Result]) -> Result:
         watched=all(part.watched for part in parts),
         near=_near(parts),
         without_loops=next((part.without_loops for part in parts if part.without_loops), ""),
+        unconnected=sum(part.unconnected for part in parts),
     )
 
 

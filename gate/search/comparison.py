@@ -242,14 +242,21 @@ class Comparison:
     @property
     def undriven(self) -> list[str]:
         """The workloads that could not be driven, or without the loops after their start-ups,
-        grouped by the reason, one line each."""
-        reasons = Counter(
-            f"on {side}: {why.splitlines()[0]}"
-            for name in self.names
-            for side, results in (("base", self.on_base), ("head", self.on_head))
-            if (why := results[name].reason or results[name].without_loops)
-        )
-        return [f"{times} workload{'s' * (times > 1)} {line}" for line, times in reasons.items()]
+        grouped by the reason, one line each, and the loops that were left out."""
+        reasons: Counter[tuple[str, str]] = Counter()
+        lines: list[str] = []
+        for side, results in (("base", self.on_base), ("head", self.on_head)):
+            for name in self.names:
+                if why := results[name].reason or results[name].without_loops:
+                    drawn = self._as_drawn[name]
+                    plans = len(drawn.plans or ()) if isinstance(drawn, Plays) else 0
+                    of = f" of {plans} plans" if plans else ""
+                    reasons[of, f"on {side}: {why.splitlines()[0]}"] += 1
+            if left := sum(results[name].unconnected for name in self.names):
+                lines.append(f"the loops after {left} start-ups on {side}: NIXL refuses the layers")
+        for (of, line), times in reasons.items():
+            lines.append(f"{times} workload{'s' * (times > 1)}{of} {line}")
+        return lines
 
     def all_pairs(self) -> Iterator[tuple[str, int, Pair]]:
         """All of these, each with the name of its workload and its number there."""
@@ -325,11 +332,11 @@ class Comparison:
         """Tell what head breaks, and base in no run, if the whole search says so; and what head
         needs, or breaks, more often than base: a choice is a cost. `go_on` and `of_choices` are as
         for `Needs.weigh`. Raises Ended."""
-        left, self.undecided = self.undecided, []
-        for one, trial in left:
-            key = one.found.key
+        left = self._pooled()
+        said = {key: trial.words for key, (_, trial) in left.items()}
+        for key, (one, trial) in left.items():
             trial.counted.join(self.needs.counted)
-            trial.on_base |= of_one_shape(key, self.on_base.keys_broken)
+            trial.on_base |= self._base_shows(one.found)
             trial.beside |= any(the_same(key, each) for each in self.on_base.values())
             if trial.on_base:
                 self.on_both.add(key)
@@ -343,14 +350,30 @@ class Comparison:
                 self.costs.append(one)
             else:
                 self._introduce(one)
-        for one, trial in left:
-            key = one.found.key
+        for key, (_, trial) in left.items():
             if key in self.on_both or self._is_introduced(key):
                 continue
             if trial.beside:  # this may be the same defect, which head was first to show like this
                 self.needs.not_more.append(trial.need)
             else:
-                self.too_few.append(trial.words)
+                self.too_few.append(said[key])
+
+    def _pooled(self) -> dict[Key, tuple[Confirmed, Trial]]:
+        """What trials have left undecided, with all trials of one break together."""
+        left: dict[Key, tuple[Confirmed, Trial]] = {}
+        for one, trial in self.undecided:
+            if one.found.key in left:
+                left[one.found.key][1].join(trial)
+            else:
+                left[one.found.key] = one, trial
+        self.undecided = []
+        return left
+
+    def _base_shows(self, found: Break) -> bool:
+        """Whether base shows a break in some run of the search."""
+        if found.need.excuses:
+            return self.needs.base_does(found.need)
+        return of_one_shape(found.key, self.on_base.keys_broken)
 
     def shown(self, run: Fixed) -> tuple[Result, Result]:
         """What base and head show of a run, with the breaks that have excuses. Raises Ended."""

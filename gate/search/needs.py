@@ -99,7 +99,7 @@ class Needs:
         break, and the result of head that shows it again. Raises Ended."""
         for need in [*self._where]:
             weighed = not need.excuses or need.is_choice or need == need.like or need in self._left
-            if not (weighed or need in self._told or self._base_does(need)):
+            if not (weighed or need in self._told or self.base_does(need)):
                 yield from self._again(need)
 
     def leave(self, need: Need) -> None:
@@ -128,7 +128,7 @@ class Needs:
                 else:
                     self.not_more.append(need)
 
-    def _base_does(self, need: Need) -> bool:
+    def base_does(self, need: Need) -> bool:
         """Whether base needs all of these excuses for one break in some run."""
         return any(each.covers(need) for each in self._of_base)
 

@@ -52,18 +52,20 @@ class TakesTrials(Protocol):
 class Trial:
     """What both sides show of runs like that of a break: `taken` is the number of runs, and
     `counted` has in how many one side alone breaks it. `on_base` says that base does, and `beside`
-    that base breaks this check in another shape. `reason` says why base could not be asked."""
+    that base breaks this check in another shape. `reason` says why base could not be asked, and
+    `ends` that head could not be driven any further."""
 
     def __init__(self, found: Break) -> None:
         self.found, self.need = found, found.need
         self.counted = Runs()
         self.taken = 0
-        self.on_base = self.beside = False
+        self.on_base = self.beside = self.ends = False
         self.reason = ""
 
     def add(self, base: Result, head: Result) -> None:
         """Add what both show of some runs."""
         self.reason = self.reason or base.reason
+        self.ends = self.ends or bool(head.reason)
         for pair in pairs(base, head):
             self.taken += 1
             self.counted.add(pair)
@@ -75,10 +77,16 @@ class Trial:
             self.on_base |= of_one_shape(key, base.keys) or dies_there(key, base)
             self.beside |= the_same(key, base)
 
+    def join(self, other: "Trial") -> None:
+        """Add what another trial of the same break has shown."""
+        self.taken += other.taken
+        self.counted.join(other.counted)
+        self.beside |= other.beside
+
     @property
     def is_over(self) -> bool:
-        """Whether base has been found to break it, or cannot be asked."""
-        return self.on_base or bool(self.reason)
+        """Whether base has been found to break it, or a side cannot be asked."""
+        return self.on_base or self.ends or bool(self.reason)
 
     @property
     def counted_as(self) -> Need:

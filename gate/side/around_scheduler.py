@@ -112,10 +112,12 @@ def driven(
     died: list[str] = []
     records: list[Record] = []
     undriven: list[AdapterDrift] = []
+    unconnected = 0
     for plan in plans:
         drifts = list[AdapterDrift]()
         seen = taken(plan, drifts)
         undriven += drifts
+        unconnected += plan.connected and bool(plan.actions) and not seen[0].plan.connected
         found = [_break(fixed, plan, one, each) for one in seen for each in _judged(one)]
         records.append(_record(seen, found, whole=not drifts))
         if note is not None:
@@ -135,6 +137,7 @@ def driven(
         records=tuple(records),
         excused=tuple(with_excuse.values()) if excused else (),
         without_loops=undriven[0].why if undriven else "",
+        unconnected=unconnected,
         course=NOT_TAKEN if place is None else _course(seen),
     )
 

@@ -4,7 +4,7 @@ Then its clients send their messages.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -169,6 +169,7 @@ def _start(
     """Start an engine, and run one request on it unless its sizes are given. Without an engine, it
     was refused or has died."""
     start = Startup(plan, blocks)
+    engine: Engine | None = None
     try:
         with watched() as call_begins:
             engine = Engine(plan, memory, blocks if plan.override else None)
@@ -177,6 +178,9 @@ def _start(
                 start = start._replace(run=alone(engine, call_begins))
             return start, engine
     except Exception as error:
+        if engine is not None:
+            with suppress(Exception):  # it may have died
+                engine.close()
         interruption.check()
         blame.spare(error)
         if plan.is_given and blame.is_refusal(error):
