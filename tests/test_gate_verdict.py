@@ -200,7 +200,7 @@ def test_what_too_few_runs_show_is_not_green(judged: Any) -> None:
     gate = judged(nothing, head)
     assert (gate.verdict, gate.exit_code, gate.findings) == ("UNKNOWN", 3, ())
     assert gate.reason.startswith("head alone broke engine_survives")
-    assert "in 0 of 64 runs like the one that shows it, and base in none" in gate.reason
+    assert "in 0 of 128 runs like the one that shows it, and base in none" in gate.reason
     assert gate.reason in gate.not_run
 
 
