@@ -7,20 +7,13 @@ A prompt is written in letters. A block is cached under the prefix that ends wit
 from collections.abc import Mapping
 from typing import Any
 
-import pytest
-
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Choice
-from kvproof.model.reference.scheduling.scheduler import take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.state import NULL, WAITING, Block, Engine, Key, Request, State, Table, Transfer
 
 FULL = Group("full", 2)
 WINDOW = Group("window", 2, window=3)
 MAMBA = Group("mamba", 2)
-WIDE, WIDE_STATE = Group("full", 4), Group("mamba", 4)
-STATE = Group("mamba", 2, mode="none")
 EAGLE = Group("full", 2, eagle=True)
 CLUSTER_OPTIONS = set(Cluster.__struct_fields__)
 TOKENS = "abcdefgh"
@@ -144,9 +137,3 @@ def step(
     made = cluster(cfg, *jobs, **options)
     state = State((serving(*requests, **{"count": cfg.num_blocks} | fields),))
     return SchedulerStep(made, state, "E")
-
-
-def refused(work: SchedulerStep, choice: Choice, match: str) -> None:
-    """Assert that a step may not choose this."""
-    with pytest.raises(NotAllowed, match=match):
-        take_choice(work, choice)
