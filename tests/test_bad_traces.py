@@ -61,6 +61,7 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
         (2, {"event": {"type": "Submit", "engine": "Q", "request": "r0"}}, "no engine named 'Q'"),
         (2, {"event": {"type": "Complete", "engine": "P", "failed": "x"}}, "request named 'x'"),
         (2, {"event": {"type": "Evict", "engine": "P", "block": 99}}, "P has no block 99"),
+        (2, {"event": {"type": "Complete", "engine": "P", "accepted": {"x": 1}}}, "named 'x'"),
         (2, {"event": None}, "has no field event, finding or end"),
         (2, {"removed": None}, "only one of the fields changed and removed"),
         (3, {"changed": None, "removed": None}, "unlike the lines before it"),
@@ -71,34 +72,6 @@ def test_broken_trace(
 ) -> None:
     said = bad_trace(refused, edited(lines, number, **fields))
     assert f"Line {number} of bad.jsonl" in said
-    assert says in said
-
-
-@pytest.mark.parametrize(
-    ("accepted", "says"),
-    [({"x": 1}, "no request named 'x'"), ({"r0": 2**40}, "$.event.accepted[...]")],
-)
-def test_drafts_of_nobody(refused: Any, lines: list[str], accepted: Any, says: str) -> None:
-    event = {"type": "Complete", "engine": "P", "accepted": accepted}
-    assert says in bad_trace(refused, edited(lines, 2, event=event))
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("{]", "JSON is malformed"),
-        ("[]", "`object`, got `array`"),
-        ('{"step": ' + "9" * 5000 + "}", "out of range"),
-        ("[" * 100_000, "`object`, got `array`"),
-        ('{"event": ' * 100_000, "nested too deeply"),
-        ('{"event": "\\ud800"}', "is not valid"),
-        ('{"step": NaN}', "JSON is malformed"),
-        ('{"step": 1, "event": {"type": "Submit", "type": "Abort"}}', "the field type twice"),
-    ],
-)
-def test_line_that_is_no_object(refused: Any, lines: list[str], text: str, says: str) -> None:
-    said = bad_trace(refused, lines[0] + text + "\n" + "".join(lines[1:]))
-    assert said.startswith("Line 2 of bad.jsonl is not valid")
     assert says in said
 
 
@@ -172,11 +145,6 @@ def test_a_trace_has_a_largest_size(
         assert "is larger than 0 MiB" in bad_trace(refused, "".join(lines))
 
 
-def test_trace_that_is_not_text(refused: Any, tmp_path: Path) -> None:
-    (tmp_path / "bad.jsonl").write_bytes(b"\xff\xfe\x00")
-    assert "not UTF-8" in refused("replay", "bad.jsonl")
-
-
 def test_trace_with_names_nobody_knows(refused: Any, lines: list[str]) -> None:
     trace = edited(lines, 1, faults=["front_trimm"])
     Path("bad.jsonl").write_text(trace)
@@ -184,11 +152,3 @@ def test_trace_with_names_nobody_knows(refused: Any, lines: list[str]) -> None:
     finding = {"invariant": "pool_add_up", "reasons": [REASON, REASON]}
     Path("bad.jsonl").write_text(edited(lines, len(lines) - 1, finding=finding))
     assert "Use pool_adds_up instead" in refused("replay", "bad.jsonl")
-
-
-def test_a_report_of_an_unknown_finding_is_refused(refused: Any, lines: list[str]) -> None:
-    whole = [json.loads(line) for line in lines]
-    found = next(record for record in whole if "finding" in record)
-    found["finding"]["invariant"] = "nosuch"
-    Path("odd.jsonl").write_text("".join(json.dumps(record) + "\n" for record in whole))
-    assert "'nosuch'" in refused("report", "odd.jsonl")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import kvproof
 from kvproof.cli import explore, sample
 from kvproof.cli.help_text import EXAMPLES
 from kvproof.cli.main import COMMANDS, main, parser
@@ -16,12 +15,11 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs.prove import everything
 from kvproof.reports.output import doctor, lists, search
-from kvproof.reports.output.base import OutputPart, Stopped, encoded
+from kvproof.reports.output.base import OutputPart, Stopped
 from kvproof.reports.schemas import OUTPUTS
 from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.outputs import decoded
-from tests.processes import python
 
 # explore
 
@@ -61,21 +59,6 @@ def test_explore_finds_a_fault_in_its_own_cluster_and_keeps_the_trace(as_json: A
     assert traces() == [Path(record["trace"])]
     events = [line for line in Path(record["trace"]).read_text().splitlines() if '"event"' in line]
     assert len(events) == record["trace_length"]
-
-
-def test_explore_prints_the_trace_and_a_command_that_replays_it(run: Any) -> None:
-    code, out, _ = run("explore", *BROKEN)
-    assert code == 1
-    command = next(line for line in out.splitlines() if line.startswith("Replay it: kvproof "))
-    argv = command.removeprefix("Replay it: kvproof ").split()
-    code, out, _ = run(*argv)
-    assert code == 1
-    assert out.startswith("VIOLATED, reproduced on machine model")
-
-
-def test_invariant_narrows(as_json: Any) -> None:
-    code, record = as_json("explore", *BROKEN, "--invariant", "pool_adds_up")
-    assert (code, record["verdict"]) == (0, "EXHAUSTED")
 
 
 def test_invariant_narrows_to_a_guard(as_json: Any) -> None:
@@ -204,11 +187,6 @@ def test_replay_does_not_know_where_it_cannot_follow(run: Any, as_json: Any) -> 
     assert (code, out.split(":")[0]) == (3, "NOT FOLLOWED")
 
 
-def test_the_module_is_the_program() -> None:
-    done = python("-m", "kvproof", "--version")
-    assert done.stdout == f"kvproof {kvproof.__version__}\n"
-
-
 def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
     args = ("sample", "--config", "full", "--examples", "5", "--invariant")
     _, out, _ = run(*args, "offered_tokens_are_loaded")
@@ -275,13 +253,6 @@ def test_the_output_on_releases(as_json: Any, monkeypatch: pytest.MonkeyPatch) -
     assert isinstance(decoded(json.dumps(record)), search.OnReleases)
 
 
-def test_a_text_that_is_no_unicode_is_printed() -> None:
-    output = Stopped(command="sample", exit_code=3, reason="é\ud800\x00")
-    text = encoded(output)
-    assert text.isascii()
-    assert json.loads(text)["reason"] == output.reason
-
-
 def test_every_command_has_an_output() -> None:
     tags = {kind.__struct_config__.tag for kind in OUTPUTS}
     assert tags == {*COMMANDS, None}
@@ -311,10 +282,3 @@ def test_examples_are_shown_and_understood(
         assert parser().parse_args(arguments).command == command
         for argument in arguments:
             assert "/" not in argument or argument.startswith("kvproof-traces/"), argument
-
-
-def test_the_start_does_not_load_it() -> None:
-    program = "import sys; from kvproof.cli.main import main; main(['explain', '--json']); "
-    program += "print([m for m in ('kvproof.cli.help_text',) if m in sys.modules])"
-    done = python("-c", program)
-    assert done.stdout.splitlines()[-1] == "[]"

@@ -4,7 +4,6 @@ or not at all."""
 import os
 import resource
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,10 +12,8 @@ from pathlib import Path
 import pytest
 
 from kvproof.model.errors import UsageError
-from kvproof.model.files import folders, reading, writing
+from kvproof.model.files import reading, writing
 from tests.sentences import two_sentences
-
-ROOT = os.geteuid() == 0
 
 
 def refusal(action: Callable[[], object]) -> str:
@@ -50,34 +47,6 @@ def test_only_a_regular_file_is_read(
     path = tmp_path / "f"
     make(path)
     assert why in refusal(lambda: reading.read_text(path, "trace file", 1))
-
-
-@pytest.mark.parametrize(
-    ("name", "why"),
-    [
-        ("x" * 256, "File name too long"),
-        ("x/" * 3000, "File name too long"),
-        ("a\0b", "null byte"),
-        ("\ud800", "surrogates"),
-        ("\udcff\n[red]", "No such file"),
-    ],
-)
-def test_a_name_that_cannot_be_is_refused(name: str, why: str, tmp_path: Path) -> None:
-    path = tmp_path / name
-    assert why in refusal(lambda: reading.read_bytes(path, "trace file"))
-    if "red" not in name:
-        refusal(lambda: writing.write_new(path, ""))
-        refusal(lambda: writing.check_new(path))
-        refusal(lambda: folders.check_folder(path))
-    assert sorted(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(ROOT, reason="root may read all files")
-def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "f"
-    path.write_text("secret")
-    path.chmod(0)
-    assert "Permission denied" in refusal(lambda: reading.read_bytes(path, "trace file"))
 
 
 def test_a_text_is_utf_8(tmp_path: Path) -> None:
@@ -144,17 +113,6 @@ def test_an_earlier_version_is_replaced_and_its_neighbours_are_not(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("way")
-def test_a_file_has_the_permissions_of_the_user(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        writing.write_new(tmp_path / "f", "")
-        writing.replace(tmp_path / "g", b"")
-    finally:
-        os.umask(before)
-    assert {stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "fg"} == {0o640}
-
-
-@pytest.mark.usefixtures("way")
 def test_a_full_disk_leaves_nothing_new(tmp_path: Path) -> None:
     (tmp_path / "old").write_text("old")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -170,16 +128,6 @@ def test_a_full_disk_leaves_nothing_new(tmp_path: Path) -> None:
     assert all("File too large" in text for text in said)
     assert [p.name for p in tmp_path.iterdir()] == ["old"]
     assert (tmp_path / "old").read_text() == "old"
-
-
-def test_a_check_leaves_nothing(tmp_path: Path) -> None:
-    assert folders.check_folder(tmp_path / "a" / "b") == tmp_path / "a" / "b"
-    assert folders.check_empty(tmp_path / "c") == tmp_path / "c"
-    assert writing.check_new(tmp_path / "f") == tmp_path / "f"
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "a").mkdir()
-    folders.check_folder(tmp_path / "a")
-    assert [p.name for p in tmp_path.rglob("*")] == ["a"]
 
 
 WRITER = """

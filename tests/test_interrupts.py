@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from kvproof.model import interruption
-from kvproof.reports import live_line
-from kvproof.reports.live_line import progress
 from tests import kills, signals
 
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
@@ -77,49 +75,6 @@ def test_an_interruption_that_code_swallows_is_raised_again() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "kept True\n", "")
 
 
-def test_a_second_signal_ends_the_process_at_once() -> None:
-    done = python(
-        """
-        interruption.AGAIN_S = -1
-        with interruption.held():
-            raise_signal(SIGINT)
-            raise_signal(SIGINT)
-            print("not ended")
-        """
-    )
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "\nInterrupted again: ended at once.\n"
-
-
-def test_one_interruption_that_arrives_twice_is_one() -> None:
-    """`timeout` and `make` send the signal to the process and to its group."""
-    done = python(
-        """
-        interruption.AGAIN_S = 1000
-        with interruption.stoppable():
-            raise_signal(SIGINT)
-        raise_signal(SIGINT)
-        print("kept")
-        """
-    )
-    assert (done.stdout, done.stderr) == ("kept\n", "")
-
-
-def test_held_code_is_not_cut_and_the_code_after_it_is() -> None:
-    done = python(
-        """
-        with interruption.stoppable() as stopped:
-            with interruption.held() as requested:
-                raise_signal(SIGINT)
-                assert requested()
-                print("whole", flush=True)
-            wait()
-        print("stopped", bool(stopped))
-        """
-    )
-    assert (done.stdout, done.stderr) == ("whole\nstopped True\n", "")
-
-
 def test_z3_is_interrupted() -> None:
     """A sum of three cubes: Z3 would search without end."""
     done = python(
@@ -180,22 +135,3 @@ def test_an_interruption_of_one_command_is_not_one_of_the_next(run: Any) -> None
         assert interruption.exit_code(0) == 130
     assert interruption.exit_code(0) == 0
     assert run("explore", "--config", "full")[0] == 0
-
-
-# Progress in a log
-
-
-def test_a_log_gets_a_line_every_half_minute(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    now = 1_000.0
-    monkeypatch.setattr(live_line, "LINE_EVERY_S", 30.0)
-    monkeypatch.setattr(live_line, "_logged_at", now)
-    monkeypatch.setattr(live_line.time, "monotonic", lambda: now)
-    monkeypatch.setattr("kvproof.reports.live_line.SHOWN_EVERY_S", 0.0)
-    with progress("sampling: {} of {} episodes") as show:
-        for second in range(70):
-            now += 1.0
-            show(second, 70)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines == ["sampling: 30 of 70 episodes", "sampling: 61 of 70 episodes"]

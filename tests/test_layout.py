@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -119,10 +118,6 @@ def product() -> dict[str, str]:
 # No code stands twice
 
 
-RUN_LINES = 10
-"""The number of consecutive lines of code that may not occur twice in the packages."""
-
-
 def code(text: str) -> Iterator[tuple[int, str]]:
     """The lines of code, numbered: no imports, docstrings, comments, blank lines."""
     passed_over: set[int] = set()
@@ -134,28 +129,6 @@ def code(text: str) -> Iterator[tuple[int, str]]:
         stripped = line.strip()
         if stripped and not stripped.startswith("#") and number not in passed_over:
             yield number, stripped
-
-
-def repeated(texts: dict[str, str]) -> list[list[str]]:
-    """The places at which each repeated run of lines begins."""
-    places: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for name, text in texts.items():
-        lines = list(code(text))
-        for first in range(len(lines) - RUN_LINES + 1):
-            run = lines[first : first + RUN_LINES]
-            places[tuple(line for _, line in run)].append(f"{name}:{run[0][0]}")
-    return [where for where in places.values() if len(where) > 1]
-
-
-def test_no_code_stands_twice() -> None:
-    assert repeated(product()) == []
-
-
-def test_a_planted_copy_is_found() -> None:
-    lines = [f"x{number} = {number}" for number in range(RUN_LINES)]
-    copy = ["import os", "", *lines[:5], "    # the rest", *lines[5:], "y = 1"]
-    assert repeated({"a": "\n".join(lines), "b": "\n".join(copy)}) == [["a:1", "b:3"]]
-    assert repeated({"a": "\n".join(lines[1:]), "b": "\n".join(copy)}) == []
 
 
 # Files are opened in one place
@@ -219,14 +192,6 @@ def test_files_are_opened_in_one_place() -> None:
     assert used == set(OPENED), "an exception that is not needed"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["open(x)", "Path(x).read_text()", "os.open(x, 0)", "p.open('w')", "tempfile.mkdtemp()"],
-)
-def test_what_opens_is_seen(text: str) -> None:
-    assert opens(text)
-
-
 # What is installed is what is here
 
 
@@ -257,12 +222,6 @@ def data_here(project: dict[str, Any]) -> set[str]:
         for pattern in patterns
         for path in PACKAGE.parent.joinpath(*package.split(".")).glob(pattern)
     }
-
-
-def test_every_folder_with_code_is_a_package() -> None:
-    assert len(packages_here()) > 20
-    for name in packages_here():
-        assert PACKAGE.parent.joinpath(*name.split("."), "__init__.py").is_file()
 
 
 def test_the_program_is_the_one_of_the_module(project: dict[str, Any]) -> None:
@@ -346,10 +305,3 @@ def test_ci_runs_the_commands_of_the_readme_and_sets_no_variable(tmp_path: Path)
     for command in COMMANDS:
         seen = set(Path(f"{calls}.{command.split()[1]}").read_text(encoding="utf-8").split())
         assert seen - OF_THE_SHELL == set(given)
-
-
-def test_the_makefile_sets_no_variable_that_chooses_tests() -> None:
-    """Live tests are required; profile, seed and selection are those of a plain pytest."""
-    text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    assert re.findall(r"\bexport\s+(\w+)", text) == ["KVPROOF_REQUIRE_LIVE"]
-    assert not re.findall(r"KVPROOF_PROFILE|KVPROOF_VLLM|PYTEST_ADDOPTS|--hypothesis-", text)

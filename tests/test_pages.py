@@ -24,7 +24,7 @@ from tests.conftest import CAREFUL, rewritten
 from tests.copied_tree import copied
 from tests.gallery import Picture, ledger, pictures
 from tests.links import broken_links
-from tests.pages import ROOT, Shown, blocks, files, named_commands, printed, programs, shown
+from tests.pages import ROOT, blocks, files, named_commands, printed, programs, shown
 from tests.reference import BLOCKS
 from tests.reference.markdown import with_blocks
 
@@ -130,17 +130,6 @@ def test_every_link_leads_somewhere() -> None:
     assert [f"{path.name}: {link}" for path in found for link in broken_links(path)] == []
 
 
-def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
-    """The test of the test."""
-    (tmp_path / "there.md").write_text("# A heading: `of it`\n\n## Two\n\n## Two\n", "utf-8")
-    text = "[a](there.md#two-1), [b](#here), [c](gone.md), [d](there.md#three)\n\n# Here\n"
-    (tmp_path / "page.md").write_text(text, "utf-8")
-    assert [*broken_links(tmp_path / "page.md")] == [
-        "gone.md: no such file",
-        "there.md#three: no such heading",
-    ]
-
-
 def test_every_page_of_docs_is_in_its_index() -> None:
     index = page("docs/README.md")
     names = [name.removeprefix("docs/") for name in PAGES]
@@ -215,14 +204,3 @@ def test_the_page_of_the_gate_shows_what_a_gate_prints() -> None:
     parts = blocks(page("docs/howto/gate-a-repository.md"), "text")
     assert len(parts) > 3
     assert all(any(part in text for text in golden) for part in parts)
-
-
-def test_an_output_that_differs_is_found() -> None:
-    """The test of the test."""
-    [one] = shown("```console\n$ kvproof x\nfirst\n...\nlast 3 ... ms\n```\n")
-    assert one == Shown("kvproof x", "first\n...\nlast 3 ... ms\n")
-    assert one.agrees("first\nlast 3 of 4 ms\n")
-    assert one.agrees("first \nmore\nmore\nlast 3 of 4 ms\n")
-    for other in ("", "last 3 of 4 ms\n", "first\nlast 4 of 4 ms\n", "first\nlast 3 of 4 ms\nx\n"):
-        assert not one.agrees(other)
-    assert files("```python\n# a/b.py\nx = 1\n```\n") == {"a/b.py": "x = 1\n"}

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from kvproof.live.releases import cache_folder
-from kvproof.model.errors import UsageError
 from tests import signals
 from tests.processes import (
     QUICK,
@@ -51,12 +49,6 @@ def test_a_standard_output_that_cannot_be_written(
     assert said.startswith(f"Standard output cannot be written ({why}). Use ")
 
 
-def test_a_closed_output_is_noticed_before_the_work(tmp_path: Path) -> None:
-    argv = ["prove", "--obligation", "trim_equal_counts", "--table", "t.md"]
-    refused(redirected(argv, tmp_path, ">&-"), NOT_PRINTED)
-    assert [*tmp_path.iterdir()] == []
-
-
 @pytest.mark.parametrize("argv", QUICK[1::2], ids=" ".join)
 def test_a_pipe_whose_reader_is_gone(argv: tuple[str, ...], tmp_path: Path) -> None:
     reader, writer = os.pipe()
@@ -64,28 +56,6 @@ def test_a_pipe_whose_reader_is_gone(argv: tuple[str, ...], tmp_path: Path) -> N
     ran = started(argv, tmp_path, stdout=writer)
     os.close(writer)
     assert (ran.returncode, ran.stderr) == (READER_GONE, b"")
-
-
-@pytest.mark.parametrize("how", ["2>&-", "2>/dev/full"])
-@pytest.mark.parametrize(
-    ("argv", "code"),
-    [
-        (("explore", "--config", "oversized"), 0),
-        (("explore", "--fault", "front_trim", "--json"), 1),
-        (("sample", "--config", "oversized", "--examples", "2", "--steps", "4"), 0),
-        (("explore", "--config", "nosuch"), 2),
-        (("nosuch",), 2),
-        (("explain", "faults"), 0),
-        (("report", str(TRACE)), 0),
-    ],
-)
-def test_a_standard_error_that_is_closed_or_full(
-    argv: tuple[str, ...], code: int, how: str, tmp_path: Path
-) -> None:
-    ran = redirected(argv, tmp_path, how)
-    assert ran.returncode == code
-    assert bool(ran.stdout) == (code != 2)
-    no_traceback(ran)
 
 
 # Odd folders and locales
@@ -136,12 +106,6 @@ def test_a_read_only_folder(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_run_leaves_nothing_but_its_outputs(tmp_path: Path) -> None:
-    for argv in (QUICK[0], QUICK[3], QUICK[4], ("report", str(TRACE))):
-        assert started(argv, tmp_path).returncode == 0
-        assert [*tmp_path.iterdir()] == [], argv
-
-
 POSIX = {"LANG": "C", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 ASCII = {**POSIX, "PYTHONIOENCODING": "ascii"}
 LATIN = {"PYTHONUTF8": "0", "PYTHONIOENCODING": "latin-1:strict"}
@@ -183,14 +147,6 @@ def test_what_answers_at_once_imports_little(arguments: list[str]) -> None:
     assert done.returncode == 0
     assert "argparse" in modules
     assert not LARGE & set(modules)
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "ascii:strict"])
-def test_text_that_the_encoding_lacks_is_escaped(encoding: str, tmp_path: Path) -> None:
-    here = environment(PYTHONIOENCODING=encoding)
-    done = started(["explore", "--config", "pd→é"], tmp_path, env=here)
-    assert done.returncode == 2
-    assert rb"named 'pd\u2192" in done.stderr
 
 
 def test_a_defect_is_no_verdict(tmp_path: Path) -> None:
@@ -248,19 +204,6 @@ def test_nothing_looks_for_a_home_before_it_is_needed(tmp_path: Path) -> None:
     )
 
 
-def test_the_default_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/somebody")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/cache")
-    assert cache_folder(None) == Path("/cache/kvproof")
-    assert cache_folder(Path("mine")) == Path("mine")
-    for ignored in ("", "relative"):  # as the XDG specification asks
-        monkeypatch.setenv("XDG_CACHE_HOME", ignored)
-        assert cache_folder(None) == Path("/home/somebody/.cache/kvproof")
-    monkeypatch.setenv("HOME", "relative")
-    with pytest.raises(UsageError, match=r"no home folder.*Use --cache"):
-        cache_folder(None)
-
-
 # What a whole command line must keep
 
 
@@ -279,11 +222,6 @@ def test_an_empty_value_is_refused(argv: tuple[str, ...], refused: Any, tmp_path
     assert not any(tmp_path.iterdir())
 
 
-def test_an_unknown_option_names_the_command(refused: Any) -> None:
-    assert refused("explore", "--confg", "pd").count("Use kvproof explore --help") == 1
-    assert "Use kvproof report --help" in refused("report", "a", "b", "c")
-
-
 @pytest.mark.parametrize(
     "argv",
     [
@@ -297,11 +235,6 @@ def test_an_unknown_option_names_the_command(refused: Any) -> None:
 )
 def test_an_error_is_short(argv: tuple[str, ...], refused: Any) -> None:
     assert len(refused(*argv)) < 1000
-
-
-@pytest.mark.parametrize("number", ["٣", "1_0", " 1", "+1"])
-def test_a_count_has_plain_digits(number: str, refused: Any) -> None:
-    assert "--states-max" in refused("explore", "--states-max", number)
 
 
 def test_no_memory_is_no_verdict(tmp_path: Path) -> None:

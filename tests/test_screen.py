@@ -80,20 +80,6 @@ def test_a_name_is_never_markup(
     assert HOSTILE["cluster"] in said(out)
 
 
-def test_a_control_character_is_shown_and_does_nothing(run: Run) -> None:
-    run("explore", "--fault", "double_free")
-    (trace,) = Path("kvproof-traces").glob("*.jsonl")
-    evil = trace.rename(trace.with_name("a\x1b[31m\n[b]\r.jsonl"))
-    for command in ("report", "replay"):
-        _, out, err = run(command, str(evil))
-        assert not set("\x1b\r") & set(out + err)
-        assert len(err.splitlines()) <= 1
-    code, out, err = run("explore", "--config", "\x1b[31m\n")
-    assert code == 2
-    assert "\x1b" not in err
-    assert len(err.splitlines()) == 1
-
-
 WORDS = st.lists(st.text("ab漢-", min_size=1, max_size=12), min_size=1, max_size=12)
 
 

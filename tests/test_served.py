@@ -10,15 +10,12 @@ from kvproof.model.capacity import needed_blocks
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.extra_keys import FIRST, plain, written
 from kvproof.model.events import (
-    Abort,
-    Admit,
     Complete,
     Compute,
     Continue,
     Event,
     FinishLoad,
     Preempt,
-    ResetPrefixCache,
     Schedule,
     Submit,
     TransferDone,
@@ -26,45 +23,11 @@ from kvproof.model.events import (
     bare,
 )
 from kvproof.model.machine import ModelMachine
-from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.apply import apply
-from kvproof.model.step import Step
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from tests.driving import taken
-from tests.planted import under
 
 # Priorities
-
-
-FULL = Group("full", 2)
-
-
-def test_the_lowest_number_is_admitted_first() -> None:
-    jobs = (Job("late", "ab", priority=2), Job("soon", "cd", priority=1), Job("now", "ef"))
-    cluster = Cluster("c", (EngineConfig("E", (FULL,), 9, policy="priority"),), jobs)
-    machine = taken(ModelMachine(cluster), *(Submit("E", j.name) for j in jobs))
-    chose = machine.take(Schedule("E")).event
-    assert isinstance(chose, Schedule)
-    assert [c.request for c in chose.chose or () if isinstance(c, Admit)] == ["now", "soon", "late"]
-
-
-def test_the_last_gives_way_though_it_is_scheduled() -> None:
-    cluster = CLUSTERS["priority-hybrid"]
-    machine = taken(
-        ModelMachine(cluster), Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1")
-    )
-    machine.take(Schedule("E"))
-    machine.take(Complete("E"))
-    cached = machine.state.engine("E").cached
-    step = machine.take(Schedule("E"))
-    assert bare(step.event) == Schedule(
-        "E", (Compute("r0", 1), Preempt("r0", "r1"), Compute("r1", 1))
-    )
-    engine = step.after.engine("E")
-    assert engine.running == ("r1",)
-    assert engine.step == (("r1", 1),)
-    assert {key for key, _ in engine.cached} <= {key for key, _ in cached}
 
 
 def test_a_request_with_a_failed_load_is_not_served_with_those_that_hold_blocks() -> None:
@@ -89,38 +52,6 @@ def test_a_request_with_a_failed_load_is_not_served_with_those_that_hold_blocks(
     step = machine.take(Schedule("D"))
     assert bare(step.event) == Schedule("D", (FinishLoad("r0"), FinishLoad("r1"), Compute("r1", 1)))
     assert not list(broken(cluster, step, [INVARIANTS["priority_is_kept"]]))
-
-
-# Limits
-
-
-JOBS = (Job("r0", "abcdefgh"), Job("r1", "uvwxyz"))
-
-
-def first_step(jobs: tuple[Job, ...] = JOBS, **options: object) -> Step:
-    """The first step of an engine with these options, to which all jobs have come."""
-    engine = EngineConfig("E", (FULL,), **{"num_blocks": 6, "chunk_tokens": 6, **options})  # type: ignore[arg-type]
-    machine = ModelMachine(Cluster("c", (engine,), jobs))
-    for job in jobs:
-        machine.take(Submit("E", job.name))
-    return machine.take(Schedule("E"))
-
-
-def test_the_guard_sees_a_longer_chunk_beside_others() -> None:
-    ignores = {"reference.scheduling.computing:most_beside_others": lambda _limit, budget: budget}
-    step = under(ignores, first_step, long_prefill_tokens=4)
-    cluster = Cluster(
-        "c", (EngineConfig("E", (FULL,), 6, chunk_tokens=6, long_prefill_tokens=4),), JOBS
-    )
-    found = broken(cluster, step, [CHECKS["step_keeps_its_limits"]])
-    assert [each.sentences[-1] for each in found] == ["r0 gets 6"]
-
-
-def test_which_engine_receives() -> None:
-    for name, receives in ("pd-async", (True, True)), ("pd-roles", (False, True)):
-        assert tuple(e.receives for e in CLUSTERS[name].engines) == receives
-    assert CLUSTERS["store"].prefill.receives
-    assert not CLUSTERS["full"].prefill.receives
 
 
 # An engine that admits a request only where its whole prompt fits
@@ -185,21 +116,6 @@ def test_a_session_gives_way_where_the_whole_next_part_does_not_fit() -> None:
     drain(run, EVERY_REQUEST_ENDS)
 
 
-# Resets of the prefix cache under load
-
-
-def test_it_is_refused_while_blocks_are_in_use() -> None:
-    cluster = replace(CLUSTERS["resetting"], resets_any_time=True)
-    machine = taken(ModelMachine(cluster), Submit("E", "r0"), Schedule("E"), Complete("E"))
-    before = machine.state
-    assert ResetPrefixCache("E") in machine.stimuli()
-    assert machine.take(ResetPrefixCache("E")).after == before
-    machine.state = apply(cluster, machine.state, Abort("E", "r0")).after
-    after = machine.take(ResetPrefixCache("E")).after.engine("E")
-    assert after.cached == ()
-    assert after.ghost.served == ()
-
-
 # Sessions
 
 
@@ -229,18 +145,3 @@ def test_letters_say_the_extra_key_and_no_more(key) -> None:
     assert written("abz", key) != "abz"
     assert plain(written("abz", key) + ".?") == "abz.?"
     assert len({written("a", each) for each in FIRST}) == len(FIRST)
-
-
-@pytest.mark.parametrize(("key", "hit"), [("", 2), ("salt", 0), ("adapter", 0), ("reloaded", 0)])
-def test_only_equal_extra_keys_share_blocks(key, hit) -> None:
-    jobs = Job("r0", "abc"), Job("r1", "abc", extra_key=key)
-    cluster = Cluster("extra", (EngineConfig("E", (FULL,), 9),), jobs, extra_keys=True)
-    machine = taken(
-        ModelMachine(cluster),
-        Submit("E", "r0"),
-        Schedule("E"),
-        Complete("E"),
-        Submit("E", "r1"),
-    )
-    [admission] = machine.take(Schedule("E")).effects.admissions
-    assert admission.hit == hit

@@ -11,18 +11,15 @@ from kvproof.invariants.hits import longest, missing
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import Abort, Complete, Event, Schedule, Submit, TransferDone
-from kvproof.model.faults.registry import FAULTS
+from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.transfers import loads
 from kvproof.model.state import COUNTS, LATE, VOID, State
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.breadth_first import search
-from tests.driving import taken
 from tests.planted import under
 
 # Steps in flight
@@ -52,26 +49,7 @@ def test_the_presets_meet_all_that_can_happen_to_a_step_in_flight() -> None:
     assert seen == {LATE, VOID, "two steps", "blocks wait", "runs ahead"}
 
 
-def test_what_an_aborted_request_held_waits_for_its_step_beside_a_connector() -> None:
-    cluster = CLUSTERS["pd-async"]
-    machine = taken(ModelMachine(cluster), Submit("P", "r0"), Schedule("P"), Abort("P", "r0"))
-    engine = machine.state.engine("P")
-    ((steps, blocks),) = engine.deferred
-    assert steps == 1
-    assert not set(blocks) & set(engine.free)
-    assert [f.fate for step in engine.steps for f in step] == [VOID]
-    machine.take(Complete("P"))
-    assert set(machine.state.engine("P").free) == set(range(1, 7))
-
-
 # Drafts that are accepted
-
-
-def test_the_output_may_accept_any_number_of_drafts() -> None:
-    begun = Submit("E", "r0"), Schedule("E"), Complete("E"), Schedule("E")
-    offered = taken(ModelMachine(CLUSTERS["drafts"]), *begun).stimuli()
-    accepted = [event.accepted for event in offered if isinstance(event, Complete)]
-    assert accepted == [{}, {"r0": 1}, {"r0": 2}]
 
 
 @pytest.mark.parametrize("accepted", [[1], {"r0": "1"}, {"r0": True}])
@@ -94,15 +72,6 @@ def offered(cluster: Cluster) -> ModelMachine:
     return machine
 
 
-def test_a_step_that_is_kept_free_beside_a_load_makes_a_prompt_that_fits_wait() -> None:
-    fault = FAULTS["load_keeps_room_for_drafts"]
-    cluster = CLUSTERS[fault.cluster]
-    assert under([fault], explore, cluster).finding.invariant == fault.breaks[0]
-    engines = tuple(replace(each, num_blocks=12) for each in cluster.engines)
-    wider = replace(cluster, engines=engines)
-    assert under([fault], explore, wider).verdict is Verdict.EXHAUSTED
-
-
 def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
     """Whether it counts decides which states D frees last. The spec leaves it open."""
     machine = ModelMachine(CLUSTERS["pd-drafts"].carrying(Job("r0", "a", 2)))
@@ -115,12 +84,6 @@ def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
     otherwise = d._replace(free=(*d.free[:-2], 1, 2))
     other = step._replace(after=step.after._replace(engines=(p, otherwise)))
     assert not [*broken(machine.cluster, other, CHECKS.values())]
-
-
-def test_scratch_is_never_all_of_a_list() -> None:
-    engine = EngineConfig("D", (Group("full", 4), Group("mamba", 4)), 8, "decode", drafts=2)
-    assert loads.without_scratch(engine, (5, 6, 7)) == (5,)
-    assert loads.without_scratch(engine, (5,)) == (5,)
 
 
 # Drafts under sparse retention

@@ -12,17 +12,14 @@ from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.invariants.transfers import no_token_of_a_failed_load
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.environment import stores
 from kvproof.model.events import (
     Abort,
     Admit,
     Complete,
-    Compute,
     Event,
     ResetPrefixCache,
     Schedule,
     Submit,
-    bare,
 )
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -32,33 +29,6 @@ from tests.driving import taken
 from tests.watching import live_machine, watched
 
 FULL, MAMBA = Group("full", 2), Group("mamba", 2)
-
-
-def test_attention_alone_is_kept_block_by_block() -> None:
-    cfg = EngineConfig("E", (FULL,), store=True)
-    assert stores.kept(cfg, "abcde") == ("ab", "abcd")
-
-
-def test_a_state_is_kept_only_where_a_step_ends() -> None:
-    cfg = EngineConfig("E", (FULL, MAMBA), store=True)
-    assert stores.kept(cfg, "abcde") == ()
-    assert stores.kept(cfg, "abcd") == ("abcd",)
-
-
-def test_it_survives_a_reset_and_fills_the_blocks_in_the_same_step() -> None:
-    machine = taken(
-        ModelMachine(CLUSTERS["store-tight"]),
-        Submit("E", "r0"),
-        *(Schedule("E"), Complete("E")) * 2,
-        ResetPrefixCache("E"),
-        Submit("E", "r1"),
-    )
-    assert machine.state.engine("E").cached == ()
-    step = machine.take(Schedule("E"))
-    assert bare(step.event) == Schedule("E", (Admit("r1", 0, 4), Compute("r1", 1)))
-    assert [(a.predicted, a.taken) for a in step.effects.allocations] == [(5, 5)]
-    assert all(read.found == read.expected for read in step.effects.reads)
-    assert len(step.effects.reads) > 0
 
 
 @pytest.mark.parametrize("make", [ModelMachine, pytest.param(live_machine, marks=pytest.mark.live)])
@@ -103,16 +73,6 @@ def loading(policy: str, steps_in_flight: int = 1, caching: bool = True) -> Mode
     for event in (Submit("E", "r1"), *[Schedule("E")] * steps_in_flight):
         machine.take(event)
     return machine
-
-
-def test_a_request_ends_or_goes_back() -> None:
-    engine = loading("fail").take(FAILED).after.engine("E")
-    assert engine.find("r1") is None
-    assert engine.cached == ()
-    engine = loading("recompute").take(FAILED).after.engine("E")
-    request = engine.request("r1")
-    assert (request.computed, request.output, request.external) == (0, "", 0)
-    assert (engine.cached, request.num_cached_blocks, len(request.tables[0])) == ((), (0,), 3)
 
 
 def test_a_token_of_the_failed_step_is_seen() -> None:

