@@ -15,6 +15,7 @@ from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
 from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.transfers import loads
 from kvproof.model.state import COUNTS, LATE, VOID, State
 from kvproof.model.step import Step
 from kvproof.strategies.explorer.explorer import explore
@@ -84,6 +85,12 @@ def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
     otherwise = d._replace(free=(*d.free[:-2], 1, 2))
     other = step._replace(after=step.after._replace(engines=(p, otherwise)))
     assert not [*broken(machine.cluster, other, CHECKS.values())]
+
+
+def test_scratch_is_never_all_of_a_list() -> None:
+    engine = EngineConfig("D", (Group("full", 4), Group("mamba", 4)), 8, "decode", drafts=2)
+    assert loads.without_scratch(engine, (5, 6, 7)) == (5,)
+    assert loads.without_scratch(engine, (5,)) == (5,)
 
 
 # Drafts under sparse retention
