@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from kvproof.cli.finish import finish
 from kvproof.live import children
@@ -39,8 +39,6 @@ CLEAN_S = 0.8
 MARKS = {"VIOLATED": "BAD", "SAMPLED": "ok", "UNKNOWN": "?"}
 """How an answer is shown. A question mark is never green."""
 
-Answer = TypeVar("Answer")
-
 
 class Since(NamedTuple):
     """The first release that shows a finding, and the first good one after the last that does."""
@@ -60,9 +58,7 @@ def run(args: argparse.Namespace) -> int:
             "Use the trace of a finding in vLLM."
         )
     versions, cache = in_order(args.releases or NEWEST), Cache(cache_folder(args.cache))
-    found = ask_each(
-        versions, lambda version: _on_release(version, cache, args.trace), lambda each: each.why
-    )
+    found = _ask_each(versions, lambda version: _on_release(version, cache, args.trace))
     unasked = ReleaseAnswer(verdict="UNKNOWN", why=INTERRUPTED)
     answers = {version: found.get(version, unasked) for version in versions}
     unknown = any(each.verdict == "UNKNOWN" for each in answers.values())
@@ -100,23 +96,23 @@ def in_order(names: Sequence[str]) -> list[str]:
     return sorted(set(names), key=lambda name: tuple(map(int, name.split("."))))
 
 
-def ask_each(
-    versions: Sequence[str], ask: Callable[[str], Answer], why: Callable[[Answer], str]
-) -> dict[str, Answer]:
+def _ask_each(
+    versions: Sequence[str], ask: Callable[[str], ReleaseAnswer]
+) -> dict[str, ReleaseAnswer]:
     """Ask the releases, two at a time, and return their answers; after an interruption, those that
-    are there. Each is reported on standard error, with `why` in words."""
+    are there. Each is reported on standard error."""
     began = time.monotonic()
-    found: dict[str, Answer] = {}
-    running: dict[Future[Answer], str] = {}
+    found: dict[str, ReleaseAnswer] = {}
+    running: dict[Future[ReleaseAnswer], str] = {}
     pool = ThreadPoolExecutor(AT_ONCE)
     try:
         with interruption.stoppable():
             for version in versions:
                 running[pool.submit(ask, version)] = version
             for future in as_completed(running):
-                found[running[future]] = future.result()
+                found[running[future]] = answer = future.result()
                 done = f"{len(found)} of {len(versions)} after {time.monotonic() - began:.0f} s"
-                say(f"{done}: {running[future]}, {why(future.result())}", file=sys.stderr)
+                say(f"{done}: {running[future]}, {answer.why}", file=sys.stderr)
     finally:
         pool.shutdown(wait=not interruption.requested(), cancel_futures=True)
     wait(running, CLEAN_S)  # after an interruption, for processes that end and remove their files

@@ -1,4 +1,4 @@
-"""How the tree is built: what may import what, no code twice, one place for files, packages, CI."""
+"""How the tree is built: what may import what, one place for files, packages, CI."""
 
 import ast
 import importlib
@@ -113,22 +113,6 @@ def product() -> dict[str, str]:
     paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
     paths += sorted((ROOT / "src" / "kvproof").glob("*.py"))
     return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-
-
-# No code stands twice
-
-
-def code(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of code, numbered: no imports, docstrings, comments, blank lines."""
-    passed_over: set[int] = set()
-    for node in ast.walk(ast.parse(text)):
-        says = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        if says or isinstance(node, ast.Import | ast.ImportFrom):
-            passed_over.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    for number, line in enumerate(text.splitlines(), 1):
-        stripped = line.strip()
-        if stripped and not stripped.startswith("#") and number not in passed_over:
-            yield number, stripped
 
 
 # Files are opened in one place

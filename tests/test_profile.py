@@ -2,7 +2,6 @@
 kept by the hash of its files. The vLLM here is made up, and the model is driven in its place."""
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -77,39 +76,6 @@ def test_a_damaged_file_is_replaced(follows: Follows, tmp_path: Path, content: b
     assert kept(cache) == [file]
     assert file.read_bytes() == whole
     assert msgspec.json.decode(whole, type=Profile) == FOUND
-
-
-def no_home(monkeypatch: pytest.MonkeyPatch, _cache: Path) -> None:
-    def none() -> Path:
-        raise RuntimeError("no home")
-
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setattr(Path, "home", none)
-
-
-def no_folder(_monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    cache.write_text("a file")
-
-
-def full_disk(monkeypatch: pytest.MonkeyPatch, _cache: Path) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("kvproof.model.files.writing._whole", full)
-
-
-@pytest.mark.parametrize("trouble", [no_home, no_folder, full_disk])
-def test_a_cache_that_cannot_be_used_only_costs_time(
-    follows: Follows,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    trouble: Callable[[pytest.MonkeyPatch, Path], None],
-) -> None:
-    cache = tmp_path / "cache"
-    trouble(monkeypatch, cache)
-    chosen = None if trouble is no_home else cache
-    assert [profile(ModelMachine, chosen) for _ in range(2)] == [FOUND] * 2
-    assert follows.times == 2
 
 
 def test_what_a_machine_does_is_its_profile() -> None:

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -127,14 +126,6 @@ def test_what_follows_a_violation_is_written_at_the_exit(folder: Path) -> None:
     assert watched.watching.dumps.lines() == lines
 
 
-def test_without_a_violation_nothing_is_written(folder: Path) -> None:
-    watched = Watched()
-    watched.run(3)
-    watched.watching.dumps.at_exit()
-    assert watched.watching.dumps.lines() == []
-    assert files(folder) == []
-
-
 def test_a_record_is_written_on_request_and_no_file_is_overwritten(folder: Path) -> None:
     watched = Watched()
     watched.run(2)
@@ -145,33 +136,6 @@ def test_a_record_is_written_on_request_and_no_file_is_overwritten(folder: Path)
     (folder / f"{stem}.jsonl").write_text("mine")
     assert watched.watching.dumps.on_request() == [f"record: {folder / stem}-2.jsonl"]
     assert (folder / f"{stem}.jsonl").read_text() == "mine"
-
-
-@pytest.mark.usefixtures("broken")
-def test_a_folder_that_cannot_be_made_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "taken").write_text("mine")
-    monkeypatch.setenv("KVPROOF_DIR", str(tmp_path / "taken"))
-    watched = Watched()
-    watched.run(3)
-    assert "no record: The folder " in watched.text
-    assert "VIOLATED " in watched.text
-    assert not watched.watching.judges[0].why_off
-
-
-@pytest.mark.usefixtures("broken", "folder")
-def test_a_mistake_in_the_record_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.watch import dumps
-
-    def record_of(*_: Any, **_named: Any) -> None:
-        raise ZeroDivisionError("a mistake")
-
-    monkeypatch.setattr(dumps, "record_of", record_of)
-    watched = Watched()
-    watched.run(3)
-    assert "no record: kvproof made a mistake (ZeroDivisionError: a mistake)" in watched.text
-    assert not watched.watching.judges[0].why_off
 
 
 def test_the_death_of_an_engine_is_in_its_record(
@@ -211,24 +175,6 @@ def test_a_signal_asks_for_records(folder: Path) -> None:
     signal.raise_signal(signal.SIGUSR2)
     assert watched.said[1:] == [f"record: {path}" for path in files(folder)]
     assert len(files(folder)) == 1
-
-
-@pytest.mark.usefixtures("no_handler")
-def test_the_handler_of_somebody_else_stays() -> None:
-    def handler(*_: Any) -> None:
-        """Somebody else's."""
-
-    signal.signal(signal.SIGUSR2, handler)
-    Watched().watching.dumps.listen()
-    assert signal.getsignal(signal.SIGUSR2) is handler
-
-
-@pytest.mark.usefixtures("no_handler")
-def test_only_the_main_thread_listens() -> None:
-    thread = threading.Thread(target=Watched().watching.dumps.listen)
-    thread.start()
-    thread.join()
-    assert signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL
 
 
 # What a record says is what happened

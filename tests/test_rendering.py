@@ -2,7 +2,6 @@
 
 import importlib
 import io
-import json
 import os
 import subprocess
 from collections.abc import Callable
@@ -13,9 +12,7 @@ import pytest
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.live.known.registry import KNOWN
 from kvproof.model import events as vocabulary
-from kvproof.model.events import Complete
 from kvproof.model.faults.registry import FAULTS, fault_named
-from kvproof.model.finding import Finding
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.step import BlockRefusal
@@ -23,9 +20,6 @@ from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
-from kvproof.reports.output.base import encoded
-from kvproof.reports.output.search import Explored
-from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.terminal import Extra, render, shell_word, show
 from kvproof.reports.trace import in_words
 from kvproof.reports.trace.functions import FUNCTIONS
@@ -33,11 +27,9 @@ from kvproof.reports.trace.hang import hang_of
 from kvproof.reports.trace.signs import first_sign
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.verdict import Outcome, Verdict
 from kvproof.strategies.waits import DECIDES, HangContext, Lack, waits
 from tests.findings import FOLDER
 from tests.planted import under
-from tests.reasons import said
 
 Golden = Callable[[str, str], None]
 
@@ -88,72 +80,7 @@ def test_no_colour_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -
     assert "\x1b" not in out.getvalue()
 
 
-VIOLATED = Outcome(
-    Verdict.VIOLATED,
-    {"states_distinct": 5},
-    (Complete("P"),),
-    Finding("pool_adds_up", said("a < b", "b < a")),
-    seconds=1.5,
-)
-
-
-def test_the_json_object_of_a_violation() -> None:
-    cluster = cluster_named("pd")
-    output = verdict_output(
-        Explored,
-        VIOLATED,
-        cluster=cluster,
-        faults=["front_trim"],
-        seed=3,
-        trace=Path("t.jsonl"),
-    )
-    record = json.loads(encoded(output))
-    assert record.pop("config")["name"] == "pd"
-    assert record == {
-        "command": "explore",
-        "verdict": "VIOLATED",
-        "exit_code": 1,
-        "faults": [{"name": "front_trim"}],
-        "machine": "model",
-        "seed": 3,
-        "seconds": 1.5,
-        "states_distinct": 5,
-        "invariant": "pool_adds_up",
-        "must_be_true": INVARIANTS["pool_adds_up"].name,
-        "origin": INVARIANTS["pool_adds_up"].origin,
-        "severity": "wrong tokens",
-        "reasons": ["a < b", "b < a"],
-        "signature": {"check": "pool_adds_up", "event": "Complete", "feature": ""},
-        "trace": "t.jsonl",
-        "trace_length": 1,
-        "leads_to": None,
-    }
-
-
 # The answers come first
-
-
-@pytest.mark.parametrize(
-    "fault",
-    ["hit_needs_every_group_on_decode", "align_split_during_load", "null_blocks_registered"],
-)
-def test_the_first_lines_answer_the_questions(fault: str) -> None:
-    """What broke, in which event, why, in which function of vLLM, and how to replay it."""
-    trace = trace_of(fault)
-    assert trace.finding is not None
-    first = " ".join(" ".join(render(trace, Extra(Path("t.jsonl"))).splitlines()[:25]).split())
-    known = CHECKS[trace.finding.invariant]
-    assert known.severity is not None
-    assert f"BROKEN: {trace.finding.invariant} (severity: {known.severity.words})" in first
-    assert known.name in first
-    assert all(" ".join(reason.split()) in first for reason in trace.finding.sentences)
-    assert f"Where: event {len(trace.events)}" in first
-    function = FAULTS[fault].in_vllm
-    assert function
-    assert f"In vLLM, at fault: {function}" in first
-    assert "Replay it: kvproof replay t.jsonl --machine model" in first
-    assert f"Fault {fault}: {FAULTS[fault].mistake}." in first
-    assert f"Event {len(trace.events)} in words: " in first
 
 
 def in_one_line(text: str) -> str:

@@ -1,12 +1,9 @@
 """How grave a finding is, which of several is told, what it leads to, and what fails a run."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvproof.cli.main import main
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS, gravest
 from kvproof.model.config import Cluster
@@ -88,15 +85,6 @@ def test_only_lost_performance_is_told_and_does_not_fail(as_json: Any) -> None:
     assert "otherwise" not in record
 
 
-@pytest.mark.nightly
-def test_a_sample_is_judged_alike(as_json: Any) -> None:
-    scope = ("sample", *USELESS, "--config", "three", "--examples", "40")
-    code, record = as_json(*scope)
-    assert (code, record["verdict"], record["severity"]) == (0, "VIOLATED", "lost performance")
-    assert record["otherwise"]["verdict"] == "SAMPLED"
-    assert as_json(*scope, "--fail-on", "bookkeeping")[0] == 1
-
-
 def test_a_lesser_finding_hides_no_graver_one(as_json: Any) -> None:
     chosen = fault_named(BOTH[1])
     first = under([chosen], explore, CLUSTERS[chosen.cluster])
@@ -113,17 +101,11 @@ def test_a_search_for_graver_ones_that_is_cut_is_unknown(as_json: Any) -> None:
     assert record["tolerated"]["invariant"] == "hit_is_the_longest"
 
 
-def test_a_severity_that_is_none_is_refused(refused: Any) -> None:
-    said = refused("explore", "--fail-on", "leek")
-    assert "There is no severity named 'leek'. Use leak instead." in said
-
-
 # What a guard that is not met leads to
 
 
 LATE = "resumes_before_late_output"
 GUARD = "admitted_request_was_waiting"
-ALONE = ["explore", "--fault", LATE, "--invariant", GUARD]
 
 
 def unmet(fault: str, guard: str) -> tuple[Cluster, Mistakes, Outcome]:
@@ -200,27 +182,3 @@ def test_nothing_is_told_of_a_machine_that_does_not_take_the_same(
 ) -> None:
     cluster, _, outcome = late
     assert leads_to(ModelMachine(cluster), outcome.events) is None
-
-
-def test_the_program_tells_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    def called(*argv: str) -> str:
-        assert main(argv) == 1
-        return capsys.readouterr().out
-
-    shown = called(*ALONE)
-    guard = CHECKS[GUARD]
-    assert f"It must be true that {guard.name} (the spec, scheduler)." in " ".join(shown.split())
-    assert "  1 event later: placeholders_are_samples_in_flight: r0 on E" in shown
-    record: dict[str, Any] = json.loads(called(*ALONE, "--json"))
-    assert record["invariant"] == GUARD
-    assert (record["must_be_true"], record["origin"]) == (guard.name, "the spec, scheduler")
-    assert record["leads_to"]["events"] == 1
-    assert record["leads_to"]["invariant"] == "placeholders_are_samples_in_flight"
-    assert record["leads_to"]["severity"] == "crash"
-    assert called("replay", record["trace"]).startswith("VIOLATED, reproduced on machine model")
-    record = json.loads(called("explore", "--fault", "double_free", "--json"))
-    assert record["leads_to"] is None

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -146,24 +145,6 @@ def test_what_is_no_tree(tmp_path: Path, cache: Path, monkeypatch: pytest.Monkey
     assert not cache.exists()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read all folders")
-@pytest.mark.parametrize("mode", [0o000, 0o400, 0o100])
-def test_a_folder_without_rights(mode: int, tmp_path: Path, cache: Path) -> None:
-    source = made(tmp_path / "closed")
-    source.chmod(mode)
-    try:
-        assert "cannot be read" in refusal(lambda: named(str(source), cache))
-    finally:
-        source.chmod(0o700)
-
-
-def test_a_cache_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    source = made(tmp_path / "source")
-    (tmp_path / "file").touch()
-    text = refusal(lambda: named(str(source), tmp_path / "file"))
-    assert "cannot be made or written to" in text
-
-
 @pytest.mark.parametrize(
     ("name", "version", "mirrors"),
     [
@@ -252,27 +233,6 @@ def test_the_mirror_of_a_tree_that_is_gone_is_removed(tmp_path: Path, cache: Pat
     assert len(list((cache / "trees").iterdir())) == 2
 
 
-def test_two_processes_make_one_mirror(tmp_path: Path, cache: Path) -> None:
-    source = made(tmp_path / "source")
-    program = (
-        "from pathlib import Path; from kvproof.live.trees import named\n"
-        f"print(named({str(source)!r}, Path({str(cache)!r})).folders[0])"
-    )
-    path = os.pathsep.join(folder for folder in sys.path if folder)
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": path},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    folders = {process.communicate(timeout=600)[0] for process in both}
-    assert len(folders) == 1
-    assert len(list((cache / "trees").iterdir())) == 1
-
-
 def test_linked_folders_and_loops(tmp_path: Path, cache: Path) -> None:
     source = made(tmp_path / "source")
     core = source / "vllm" / "v1" / "core"
@@ -294,17 +254,6 @@ def test_lending_needs_a_fresh_process(
     tree = named(str(made(tmp_path / "source")), cache)
     monkeypatch.setitem(sys.modules, "vllm", sys)
     assert "already imported vLLM" in refusal(lambda: lend(tree))
-
-
-def test_an_import_hook_that_comes_first(
-    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree = named(str(made(tmp_path / "source")), cache)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(os, "environ", dict(os.environ))
-    monkeypatch.delitem(sys.modules, "vllm", raising=False)
-    monkeypatch.setattr("kvproof.live.trees.tree.place", lambda: tmp_path)
-    assert "an import hook of this environment comes first" in refusal(lambda: lend(tree))
 
 
 def test_children_have_the_tree_before_all_else(
