@@ -12,9 +12,7 @@ BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "features.md": {"features": features.table},
     "files.md": {
         "cluster": files.cluster,
-        "trace": files.trace,
-        "plan": files.plan,
-        "record": files.record,
+        "events": files.events,
         "output": files.output,
     },
     "invariants.md": {"invariants": checks.invariants, "guards": checks.guards},

@@ -34,66 +34,12 @@ def cluster() -> str:
     return _sections(defs, ["ClusterFile", "EngineConfig", "Group", "Job"])
 
 
-def trace() -> str:
-    """The lines of a trace, and the events in them."""
+def events() -> str:
+    """The events of a trace, and the choices in them."""
     defs = schema(TYPES["trace.json"])["$defs"]
-    lines = [kind.__name__ for kind in TYPES["trace.json"]]
-    parts = ["Versions", "Found", "Reason", "About", "End"]
-    events = [name for name, part in defs.items() if "type" in part["properties"]]
-    rows = ((code(name), _fields(defs[name]), _description(defs[name])) for name in events)
-    named = table(("event or choice", "fields", "meaning"), rows)
-    return f"{_sections(defs, [*lines, *parts])}\n\n### Events\n\n{named}"
-
-
-def record() -> str:
-    """The lines of a record, without those that a trace has, too."""
-    defs = schema(TYPES["record.json"])["$defs"]
-    known = schema(TYPES["trace.json"])["$defs"]
-    return _sections(defs, [name for name in defs if name not in known])
-
-
-def plan() -> str:
-    """The plan of an engine core and that of a connector, and the actions in each, by the tags that
-    they have in a file."""
-    defs = schema(TYPES["plan.json"])["$defs"]
-
-    def of_kind(tag: str, names: list[str]) -> str:
-        actions = {n: found for n, part in defs.items() if (found := _tag(part, tag))}
-        sections = _sections(_renamed(defs, actions), names)
-        head = (code(tag), "further fields, with what one has that is left out", "meaning")
-        rows = (
-            (code(f'"{word}"'), _with_defaults(defs[name], tag), _description(defs[name]))
-            for name, word in actions.items()
-        )
-        about = f"Each of the `actions` is an object, whose {code(tag)} says what it does."
-        return "\n\n".join((sections, about, table(head, rows)))
-
-    of_core = of_kind("kind", ["EnginePlan", "Layer"])
-    return f"{of_core}\n\n{of_kind('type', ['ConnectorPlan', 'Copies', 'Image'])}"
-
-
-def _tag(part: Schema, field: str) -> str:
-    """The word by which an object of a file is known, in this field; empty where it has none."""
-    words = part["properties"].get(field, {}).get("enum", ())
-    return words[0] if len(words) == 1 else ""
-
-
-def _renamed(defs: Mapping[str, Schema], names: Mapping[str, str]) -> dict[str, Schema]:
-    """The types, where each one that a field may have and that has another name there is called by
-    it."""
-    text = json.dumps(defs)
-    for name, word in names.items():
-        text = text.replace(f'"$ref": "#/$defs/{name}"', f'"$ref": "#/$defs/{word}"')
-    return dict(json.loads(text))
-
-
-def _with_defaults(part: Schema, tag: str) -> str:
-    """The fields without the tag, each with its default if it has one."""
-    return ", ".join(
-        code(name) + (f" ({code(json.dumps(kind['default']))})" if "default" in kind else "")
-        for name, kind in part["properties"].items()
-        if name != tag
-    )
+    names = [name for name, part in defs.items() if "type" in part["properties"]]
+    rows = ((code(name), _fields(defs[name]), _description(defs[name])) for name in names)
+    return table(("event or choice", "fields", "meaning"), rows)
 
 
 def output() -> str:
