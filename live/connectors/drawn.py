@@ -31,7 +31,9 @@ from kvproof.model.plans.connector import (
     Restart,
     ResumeEngine,
     RunSteps,
+    Stand,
     SubmitRequest,
+    Who,
     bare,
 )
 
@@ -165,6 +167,9 @@ BESIDE: tuple[tuple[Beside, ...], ...] = (
 IMAGE_TOKENS_MAX = 5
 WHICH = st.integers(0, len(IMAGES) - 1)
 SIZES = st.integers(1, IMAGE_TOKENS_MAX)
+STANDS_STEPS = (1, 4, 12, 100)
+"""For how many steps a loop stands. No engine waits for an answer as long as the last."""
+
 TURNS_MAX = 8
 ROUNDS_MAX = 4
 
@@ -257,7 +262,8 @@ def plans(
     )
     # Where nothing is lost, what was stored must be offered again.
     loses = subject.forgets and draw(st.booleans())
-    actions = draw(rounds(submit, engine.overlaps, loses, subject.restarts))
+    stands = subject.loops if draw(st.integers(0, 2)) == 0 else ()
+    actions = draw(rounds(submit, engine.overlaps, loses, stands, subject.restarts))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
     beside: list[Options] = []
@@ -347,6 +353,7 @@ def rounds(
     submit: st.SearchStrategy[Action],
     overlaps: bool,
     forgets: bool,
+    stands: Sequence[Who],
     restarts: Sequence[Another],
 ) -> list[Action]:
     """Draw actions in rounds: requests arrive, the engine may finish its work and lose its own
@@ -364,6 +371,9 @@ def rounds(
             st.tuples(st.builds(Forget, st.booleans())),
             st.tuples(st.builds(Fail, st.integers(1, 3), st.booleans())),
         ]
+    if stands:
+        still = st.builds(Stand, st.sampled_from(stands), st.sampled_from(STANDS_STEPS))
+        rare += [st.tuples(still), st.tuples(submit, step, still)]
     if overlaps:
         rare.append(st.tuples(st.just(ReceiveOutput())))
     submits = st.tuples(submit, submit)

@@ -48,7 +48,7 @@ from kvproof.model.facts.connectors import (
     Unfreed,
     Waits,
 )
-from kvproof.model.plans.connector import Another, ConnectorPlan, SubmitRequest
+from kvproof.model.plans.connector import Another, ConnectorPlan, SubmitRequest, Who
 from kvproof.model.state import SAMPLED
 
 LAYERS = 2
@@ -84,7 +84,8 @@ class DrivenEngine:
     """One engine under test. `facts` has the facts since `take_facts` was last called. The engine
     serves `another` model than that of the plan, or one with another type of values. An engine of
     several (`paired`) continues to step while it keeps blocks for another engine. `counts` has what
-    a pair of base and head compares (`gate.difference.record.COUNTED`)."""
+    a pair of base and head compares (`gate.difference.record.COUNTED`). Its loop `stands` for so
+    many steps; until then, messages are in its `inbox`."""
 
     def __init__(
         self,
@@ -117,6 +118,8 @@ class DrivenEngine:
         self.invalid: defaultdict[str, set[int]] = defaultdict(set)
         self.failing: set[str] = set()
         self.queue: deque[tuple[Any, Any, int]] = deque()
+        self.stands = 0
+        self.inbox: deque[Callable[[], None]] = deque()
         self.returned: dict[str, dict[str, Any]] = {}
         self.first = build.ServedModel(
             dtype=plan.dtypes[0],
@@ -224,17 +227,20 @@ class DrivenEngine:
         request.sampling_params.skip_reading_prefix_cache = arrives.computes_all
         self.arrived += 1
         self.named.add(request)
-        self._call(self.scheduler.add_request, request)
+        self._send(self.scheduler.add_request, request)
 
     def abort(self, name: str) -> None:
         """Abort a request, as its client disconnects."""
         from vllm.v1.request import RequestStatus
 
-        self._call(self.scheduler.finish_requests, name, RequestStatus.FINISHED_ABORTED)
+        self._send(self.scheduler.finish_requests, name, RequestStatus.FINISHED_ABORTED)
 
     def reset(self, running: bool = False, connector: bool = False) -> None:
         """Reset the engine's prefix cache, if no request runs; with `running`, preempt the running
         requests first. The connector's cache is reset too only with `connector`."""
+        if self.stands:
+            self.inbox.append(lambda: self.reset(running, connector))
+            return
         idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.queue)
         if connector:
             self.facts.append(StoreReset())
@@ -274,26 +280,46 @@ class DrivenEngine:
         from vllm.v1.core.sched.interface import PauseState
 
         state = PauseState.PAUSED_NEW if new else PauseState.PAUSED_ALL
-        self._call(self.scheduler.set_pause_state, state)
+        self._send(self.scheduler.set_pause_state, state)
 
     def resume(self) -> None:
         """End a pause."""
         from vllm.v1.core.sched.interface import PauseState
 
-        self._call(self.scheduler.set_pause_state, PauseState.UNPAUSED)
+        self._send(self.scheduler.set_pause_state, PauseState.UNPAUSED)
 
     def step(self) -> None:
         """Run the engine's loop once, if the engine says that it has work: a step is scheduled and
-        executed, and where steps do not overlap its output arrives at once."""
-        if self.has_work:
+        executed, and where steps do not overlap its output arrives at once. A loop that stands does
+        nothing, and time passes."""
+        if self.stands:
+            self.clock.tick()
+            self.stands -= 1
+            if not self.stands:
+                self.go_on()
+        elif self.has_work:
             self._call(self._step)
         else:
             self._settle()
 
     def deliver(self) -> None:
         """Deliver the output of the oldest step in flight to the scheduler."""
-        if self.queue:
+        if self.queue and not self.stands:
             self._call(self._update)
+
+    def stand(self, who: Who, steps: int) -> None:
+        """Let the engine's loop, or the threads behind the connector, stand for so many steps."""
+        if who == "store":
+            self.clock.stand(steps)
+            self.loses()
+        else:
+            self.stands += steps
+
+    def go_on(self) -> None:
+        """Let a loop that stands go on, and take the messages that have come."""
+        self.stands = 0
+        while self.inbox:
+            self.inbox.popleft()()
 
     def drain(self) -> None:
         """Run the engine, without new requests, until it says that it has no work, or until nothing
@@ -306,7 +332,7 @@ class DrivenEngine:
         """Whether the engine's loop continues. An engine of a pair is taken to serve others too, so
         it continues to step while it keeps blocks of an ended request."""
         keeps = self.paired and bool(self.scheduler.requests)
-        return not self.dead and (self.scheduler.has_requests() or keeps)
+        return not self.dead and (self.scheduler.has_requests() or keeps or bool(self.inbox))
 
     def note_waiting(self, steps: int, endless: bool) -> None:
         """Record as facts the requests that are left after `steps` steps without any change or, if
@@ -581,6 +607,13 @@ class DrivenEngine:
             called = Called(death_of(error), blame.went_through(error, home))
         self.facts.append(called)
 
+    def _send(self, what: Callable[..., Any], *arguments: Any) -> None:
+        """Call vLLM as a message asks it to: at once or, if its loop stands, when it goes on."""
+        if self.stands:
+            self.inbox.append(lambda: self._call(what, *arguments))
+        else:
+            self._call(what, *arguments)
+
     def loses(self) -> None:
         """Let the memory behind the connector fail: nothing is expected of it from now on."""
         self.earlier.failed = True
@@ -747,28 +780,44 @@ class Steps(Protocol):
 
 def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
     """Run engines until none has work or one is dead, or until nothing changes any more. Blocks and
-    reports that they still owe then become facts."""
+    reports that they still owe then become facts. Before that, if a loop stands, the requests become
+    facts that wait for it on other engines without end."""
+    if any(each.stands for each in engines):
+        _run_on(loop, engines)
+        for each in engines:
+            each.go_on()
+    alone = _run_on(loop, engines)
+    if alone is not None:
+        for each in engines:
+            each.note_owed(alone * each.has_work)
+
+
+def _run_on(loop: Steps, engines: Sequence[DrivenEngine]) -> int | None:
+    """Run engines until none has work or nothing changes any more. Returns the number of the last
+    steps in which no request was left, or None where an engine is dead or a request is left, which
+    becomes a fact."""
     idle, before, taken, alone = 0, None, 0, 0
     while any(each.has_work or each.queue for each in engines):
         if any(each.dead for each in engines):
-            return
+            return None
         loop.step()
         loop.deliver()
         now = [each.progress() for each in engines]
         idle, before = (idle + 1, before) if now == before else (0, now)
         taken += 1
-        none_left = not any(e.scheduler.requests or e.queue for e in engines)
+        none_left = not any(e.scheduler.requests or e.queue or e.inbox for e in engines)
         alone = (alone + 1) * none_left
         if idle > SERVED_STEPS_MAX and none_left:
             break  # they go round for what another engine may ask
         if taken > DRAIN_STEPS_MAX and none_left:
             break  # what it owes is noted below, for there is nobody who waits
         if idle > IDLE_STEPS_MAX or taken > DRAIN_STEPS_MAX:
+            steps, endless = (taken, True) if idle <= IDLE_STEPS_MAX else (idle, False)
             for each in engines:
-                each.note_waiting(idle if idle > IDLE_STEPS_MAX else taken, idle <= IDLE_STEPS_MAX)
-            return
-    for each in engines:
-        each.note_owed(alone * each.has_work)
+                if not each.stands:
+                    each.note_waiting(steps, endless)
+            return None
+    return alone
 
 
 def introduce(workers: Sequence[Any], scheduler: Any) -> None:

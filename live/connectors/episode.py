@@ -39,6 +39,7 @@ from kvproof.model.plans.connector import (
     Restart,
     ResumeEngine,
     RunSteps,
+    Stand,
     SubmitRequest,
 )
 
@@ -172,6 +173,8 @@ def _act(engine: Played, memory: Memory, action: Action) -> None:
         memory.fail(action.times, action.raises)
         engine.clock.files_gone = action.times
         engine.loses()
+    elif isinstance(action, Stand):
+        engine.stand(action.who, action.steps)
 
 
 def require_replaced(subject: TestedConnector) -> None:

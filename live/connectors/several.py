@@ -7,7 +7,7 @@ from typing import Any
 from kvproof.live.connectors.engine import DrivenEngine, drained
 from kvproof.live.fakes.clock import Clock
 from kvproof.model.facts.connectors import Fact
-from kvproof.model.plans.connector import Another, ConnectorPlan, SubmitRequest
+from kvproof.model.plans.connector import Another, ConnectorPlan, SubmitRequest, Who
 
 REPLICAS = 2
 
@@ -62,6 +62,12 @@ class SeveralEngines:
     def resume(self) -> None:
         """End a pause."""
         self._each(DrivenEngine.resume)
+
+    def stand(self, who: Who, steps: int) -> None:
+        """Let the loop of one engine, or the threads behind the connectors, stand for so many
+        steps. What waits for it may fail."""
+        self.engines[(who == "second") % len(self.engines)].stand(who, steps)
+        self.loses()
 
     def drain(self) -> None:
         """Run all engines, without new requests, until none has work or nothing changes any

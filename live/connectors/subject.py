@@ -16,7 +16,7 @@ from kvproof.live.encoder_settings import ENCODER
 from kvproof.model.config import Group
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
-from kvproof.model.plans.connector import ROUTES, Another, Options, TransferParams, Unlike
+from kvproof.model.plans.connector import ROUTES, Another, Options, TransferParams, Unlike, Who
 
 
 class NoConnector(UsageError):
@@ -104,6 +104,12 @@ class TestedConnector:
         """Whether one of its tiers is another engine. Then it is driven in two engines
         (`EnginePeers`)."""
         return any(each.get("type") == "p2p" for each in self.extra.get("secondary_tiers", ()))
+
+    @property
+    def loops(self) -> tuple[Who, ...]:
+        """Whose loop may stand while others go on."""
+        engines: tuple[Who, ...] = ("first", "second") if self.pair or self.has_peers else ()
+        return (*engines, "store") if self.forgets else engines
 
     @property
     def demands(self) -> tuple[TransferParams, ...]:

@@ -44,12 +44,13 @@ class Clock:
     them. Kernels take blocks of `kernel_tokens` tokens, of any number if it is 0. The clocks of
     workers are `ahead` seconds ahead of other clocks. With `by_block`, a block that is being copied
     needs no second copy. With `buffered`, NIXL cannot read the memory of the device. In so many of
-    the next reads of files, one of them is gone (`files_gone`)."""
+    the next reads of files, one of them is gone (`files_gone`). Background threads do nothing
+    before the time `goes_on`, unless somebody waits for them."""
 
     def __init__(self, copies: Copies, by_block: bool = True, buffered: bool = False) -> None:
         self.late, self.window = copies.late, copies.steps
         self.by_block, self.buffered = by_block, buffered
-        self.now = 0
+        self.now = self.goes_on = 0
         self.rank, self.ranks, self.stripes = 0, 1, 1
         self.kernel_tokens = self.ahead = self.files_gone = 0
         self.shared: dict[str, Any] = {}
@@ -106,9 +107,14 @@ class Clock:
         """Let the threads work at that time, in seconds."""
         insort(self._due, at)
 
+    def stand(self, steps: int) -> None:
+        """Let the threads stand for so many steps."""
+        self.goes_on = self.now + steps
+        self.wake(self.goes_on)
+
     def run(self) -> None:
-        """Let the threads do all the work that there is."""
-        if not self._inside:
+        """Let the threads do all the work that there is, unless they stand."""
+        if not self._inside and self.now >= self.goes_on:
             self._work(self._threads)
 
     def _work(self, threads: Sequence[Callable[[], None]]) -> None:
@@ -144,6 +150,7 @@ class Clock:
             return found
         if self._inside:
             raise ThreadIdle
+        self.goes_on = self.now
         self.run()
         found = ready()
         if not found:

@@ -23,6 +23,7 @@ from kvproof.model.plans.connector import (
     Forget,
     ResetCache,
     RunSteps,
+    Stand,
     SubmitRequest,
 )
 from kvproof.model.plans.engine import EnginePlan
@@ -220,6 +221,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "forced_resets": _each(ResetCache, running=False),
         "forgets": _leave_out(Forget),
         "local_hits": _with_nothing_cached,
+        "loops_that_stand": _leave_out(Stand),
         "resets_in_a_row": _with_a_step_between_resets,
         # Of an engine.
         "chunked_prompts": _room("chunk_tokens"),

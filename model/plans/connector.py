@@ -172,6 +172,20 @@ class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     raises: bool = False
 
 
+Who = Literal["first", "second", "store"]
+"""Whose loop stands: that of the first or of the second engine, or of the store."""
+
+
+class Stand(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+    """A loop stands for so many steps, and its sockets stay open: that of the `first` engine, of the
+    `second` where there are two, or that of the threads which store and load for the connector.
+    Messages to it wait. An engine that stands longer than the other engines have anything to do
+    goes on when it has been seen who waits for it."""
+
+    who: Who = "first"
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 1
+
+
 Another = Literal["", "model", "dtype"]
 """What changes when an engine is started again: nothing, its model, or the type of its values."""
 
@@ -204,6 +218,7 @@ Action = (
     | ResumeEngine
     | Forget
     | Fail
+    | Stand
     | Restart
 )
 
@@ -447,6 +462,8 @@ def _more(action: Action) -> str:
         return f", {action.times} times"
     if isinstance(action, Fail):
         return f" in its next {action.times} calls" + ", a store by an exception" * action.raises
+    if isinstance(action, Stand):
+        return f": that of the {action.who}, for {action.steps} steps"
     if isinstance(action, Forget):
         return ", but for a part" * action.part
     if isinstance(action, ResetCache):
@@ -486,6 +503,7 @@ WORDS: dict[type, str] = {
     ResumeEngine: "the pause ends",
     Forget: "the store forgets what it has, or the network all connections",
     Fail: "the store or the network fails",
+    Stand: "a loop stands, and its sockets stay open",
     Restart: "the engine ends its work and is started again",
 }
 """The actions in words."""
