@@ -262,7 +262,7 @@ def plans(
     )
     # Where nothing is lost, what was stored must be offered again.
     loses = subject.forgets and draw(st.booleans())
-    stands = subject.loops if draw(st.integers(0, 2)) == 0 else ()
+    stands = subject.loops if subject.loops and draw(st.integers(0, 2)) == 0 else ()
     actions = draw(rounds(submit, engine.overlaps, loses, stands, subject.restarts))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
