@@ -167,6 +167,9 @@ BESIDE: tuple[tuple[Beside, ...], ...] = (
 IMAGE_TOKENS_MAX = 5
 WHICH = st.integers(0, len(IMAGES) - 1)
 SIZES = st.integers(1, IMAGE_TOKENS_MAX)
+CALLS = st.sampled_from(("", "look-up", "get", "put"))
+VALUES = st.one_of(st.none(), st.integers(0, 3))
+
 STANDS_STEPS = (1, 4, 12, 100)
 """For how many steps a loop stands. No engine waits for an answer as long as the last."""
 
@@ -369,7 +372,7 @@ def rounds(
     if forgets:
         rare += [
             st.tuples(st.builds(Forget, st.booleans())),
-            st.tuples(st.builds(Fail, st.integers(1, 3), st.booleans())),
+            st.tuples(st.builds(Fail, st.integers(1, 3), st.booleans(), CALLS, VALUES)),
         ]
     if stands:
         still = st.builds(Stand, st.sampled_from(stands), st.sampled_from(STANDS_STEPS))

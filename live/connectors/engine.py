@@ -780,8 +780,8 @@ class Steps(Protocol):
 
 def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
     """Run engines until none has work or one is dead, or until nothing changes any more. Blocks and
-    reports that they still owe then become facts. Before that, if a loop stands, the requests become
-    facts that wait for it on other engines without end."""
+    reports that they still owe then become facts. Where a loop stands, the requests that wait for
+    it without end, on other engines, become facts before it goes on."""
     if any(each.stands for each in engines):
         _run_on(loop, engines)
         for each in engines:

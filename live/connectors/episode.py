@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,16 @@ from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.replaced import device, gone
 from kvproof.live.fakes.store_client import Memory
 from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.facts.connectors import Called, Fact, Past, ResetAnswered, counted
+from kvproof.model.facts.connectors import (
+    Called,
+    Fact,
+    LoadEnded,
+    LoadFailed,
+    Matched,
+    Past,
+    ResetAnswered,
+    counted,
+)
 from kvproof.model.finding import Finding
 from kvproof.model.plans.connector import (
     AbortRequest,
@@ -118,6 +127,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
                 facts = [_without(folder, fact) for fact in engine.take_facts()]
                 goes_on = note is not None and note(engine, at, facts)
                 judged.update(counted(facts))
+                judged.update(_came_of(facts))
                 findings = list(broken(facts, past, tally))
                 if drift is not None and not findings:
                     raise drift  # else the kit fails at what the connector answered before
@@ -127,8 +137,22 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
                 at, findings = len(plan.actions) + 1, []
             findings.sort(key=lambda f: CONTRACT[f.invariant].severity)
             judged.update(engine.counted)
+            judged.update(memory.told())
             times = tally.judged - tally.excused
             return EpisodeResult(tuple(findings), at, engine.steps, judged, times, tally.excused)
+
+
+def _came_of(facts: Sequence[Fact]) -> Iterator[str]:
+    """What connectors offered, kept and loaded, and what failed or was refused: a name for each."""
+    for fact in facts:
+        if isinstance(fact, Matched) and fact.tokens:
+            yield "offers"
+        elif isinstance(fact, LoadEnded) and fact.failed:
+            yield "loads that failed"
+        elif isinstance(fact, LoadFailed):
+            yield from ["blocks that were not loaded"] * len(fact.blocks)
+        elif isinstance(fact, ResetAnswered) and not fact.done:
+            yield "resets that were refused"
 
 
 def _refuses(error: Exception | AdapterDrift) -> bool:
@@ -170,8 +194,9 @@ def _act(engine: Played, memory: Memory, action: Action) -> None:
         memory.forget(action.part)
         engine.loses()
     elif isinstance(action, Fail):
-        memory.fail(action.times, action.raises)
-        engine.clock.files_gone = action.times
+        memory.fail(action)
+        engine.clock.files_gone = action.times * (action.call in ("", "get"))
+        engine.clock.file = action.value
         engine.loses()
     elif isinstance(action, Stand):
         engine.stand(action.who, action.steps)

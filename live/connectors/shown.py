@@ -1,11 +1,13 @@
 """The result of a search, as lines for a reader: the answer first."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.connectors.search import PlanSearch
 from kvproof.live.connectors.subject import TestedConnector
+from kvproof.live.fakes.store_client import ANY, ASKED, FAILED
 from kvproof.model.plans.connector import ConnectorPlan, lines
 
 FINDINGS_MAX = 3
@@ -33,6 +35,7 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         f"{searched.judged['promised tokens']:,} slots of promised tokens, "
         f"{searched.judged['writes']:,} slots that the connector wrote{_saved(searched)}."
     )
+    yield from _came_of(searched.judged)
     if searched.tries:
         yield f"{_episodes(searched.tries)} more made the plan smaller."
     for name, count in sorted(searched.known.items()):
@@ -45,6 +48,20 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         yield f"Not played: {plans} plan{'s' * (plans != 1)}. {reason}."
     if searched.plan is not None or searched.nothing_judged:
         yield from _tolerated(searched)
+
+
+def _came_of(judged: Counter[str]) -> Iterator[str]:
+    """The lines about what was asked, held, offered, loaded, refused, and what failed."""
+    yield (
+        f"Of {judged['requests that began']:,} requests, {judged['offers']:,} were offered tokens "
+        f"and {judged['loads']:,} loaded; {judged['kept requests']:,} were kept for another; "
+        f"{judged['loads that failed']:,} loads and {judged['blocks that were not loaded']:,} "
+        f"blocks failed; {judged['resets that were refused']:,} resets were refused."
+    )
+    failed = {each.removeprefix(FAILED): n for each, n in judged.items() if each.startswith(FAILED)}
+    for call in (each.removeprefix(ASKED) for each in judged if each.startswith(ASKED)):
+        came = failed.get(call, 0) if call != ANY else sum(failed.values())
+        yield f"{judged[ASKED + call]:,} of the next {call}s were asked to fail, and {came:,} did."
 
 
 def _saved(searched: PlanSearch) -> str:

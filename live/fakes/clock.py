@@ -44,13 +44,15 @@ class Clock:
     them. Kernels take blocks of `kernel_tokens` tokens, of any number if it is 0. The clocks of
     workers are `ahead` seconds ahead of other clocks. With `by_block`, a block that is being copied
     needs no second copy. With `buffered`, NIXL cannot read the memory of the device. In so many of
-    the next reads of files, one of them is gone (`files_gone`). Background threads do nothing
+    the next reads of files, one of them is gone (`files_gone`): that at the place `file`, modulo
+    their number, or else the one in the middle. Background threads do nothing
     before the time `goes_on`, unless somebody waits for them."""
 
     def __init__(self, copies: Copies, by_block: bool = True, buffered: bool = False) -> None:
         self.late, self.window = copies.late, copies.steps
         self.by_block, self.buffered = by_block, buffered
         self.now = self.goes_on = 0
+        self.file: int | None = None
         self.rank, self.ranks, self.stripes = 0, 1, 1
         self.kernel_tokens = self.ahead = self.files_gone = 0
         self.shared: dict[str, Any] = {}

@@ -16,6 +16,7 @@ import torch
 from kvproof.live.fakes.store_client import StoreClient
 from kvproof.live.fakes.streams import Stream
 from kvproof.live.fakes.threads import TaskThread
+from kvproof.model.plans.connector import Call
 
 PACKAGE = "lmcache"
 CHUNK_BLOCKS, CHUNK_BLOCKS_MAX = 2, 64
@@ -77,10 +78,11 @@ class LMCacheClient:
         """The number of blocks in a chunk."""
         return self.chunk_blocks
 
-    def fails(self) -> bool:
-        """Whether the server does not answer. LMCache's clients raise no exception then."""
+    def fails(self, call: Call) -> bool:
+        """Whether the server does not answer this call. LMCache's clients raise no exception
+        then."""
         try:
-            return self.server.fails()
+            return self.server.fails(call)
         except RuntimeError:
             return True
 
@@ -125,7 +127,7 @@ class SchedulerClient(LMCacheClient):
         """Take the report of the blocks that requests got."""
 
     def _count(self, tokens: Sequence[int], salt: str) -> int:
-        if self.fails():
+        if self.fails("look-up"):
             return 0
         found = 0
         for end in range(self.chunk_tokens, len(tokens) + 1, self.chunk_tokens):
@@ -219,7 +221,7 @@ class WorkerClient(LMCacheClient):
             yield key, start, op.block_ids[first : first + self.chunk_blocks]
 
     def _store(self, ops: Sequence[LoadStoreOp], salts: Sequence[str]) -> None:
-        if self.fails():
+        if self.fails("put"):
             return
         for op, salt in zip(ops, salts, strict=True):
             for key, _, blocks in self._chunks(op, salt):
@@ -232,7 +234,7 @@ class WorkerClient(LMCacheClient):
         failed: set[int] = set()
         for op, salt in zip(ops, salts, strict=True):
             kept = [self.server.kept.get(key) for key, _, _ in self._chunks(op, salt)]
-            if self.fails() or None in kept:
+            if self.fails("get") or None in kept:
                 failed.update(op.block_ids)
                 continue
             for key, start, blocks in self._chunks(op, salt):

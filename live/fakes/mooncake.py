@@ -32,9 +32,8 @@ class Store(StoreClient):
 
     def batch_is_exist(self, keys: Sequence[str]) -> list[int]:
         """Return 1 for each key that the store has, 0 for any other."""
-        if self.fails():
-            return [FAILED] * len(keys)
-        return [int(key in self.kept) for key in keys]
+        failed = self.failing("look-up", len(keys))
+        return [FAILED if n in failed else int(key in self.kept) for n, key in enumerate(keys)]
 
     def batch_put_from_multi_buffers(
         self,
@@ -45,14 +44,15 @@ class Store(StoreClient):
     ) -> list[int]:
         """Store the memory at these addresses under each key that the store does not have yet.
         Returns 0 for each stored key."""
-        if self.fails():
-            return [FAILED] * len(keys)
-        for key, where, counts in zip(keys, addresses, sizes, strict=True):
+        failed = self.failing("put", len(keys))
+        for n, (key, where, counts) in enumerate(zip(keys, addresses, sizes, strict=True)):
+            if n in failed:
+                continue
             self.note(key)
             if key not in self.kept:
                 parts = zip(where, counts, strict=True)
                 self.kept[key] = b"".join(ctypes.string_at(at, size) for at, size in parts)
-        return [0] * len(keys)
+        return [FAILED if n in failed else 0 for n in range(len(keys))]
 
     def batch_get_into_multi_buffers(
         self,
@@ -62,11 +62,10 @@ class Store(StoreClient):
     ) -> list[int]:
         """Fill memory from the value of each key. Returns the number of bytes of each, or
         `GONE`."""
-        if self.fails():
-            return [FAILED] * len(keys)
+        failed = self.failing("get", len(keys))
         return [
-            self._fill(self.kept.get(key), where, counts)
-            for key, where, counts in zip(keys, addresses, sizes, strict=True)
+            FAILED if n in failed else self._fill(self.kept.get(key), where, counts)
+            for n, (key, where, counts) in enumerate(zip(keys, addresses, sizes, strict=True))
         ]
 
     def _fill(self, kept: bytes | None, where: Sequence[int], counts: Sequence[int]) -> int:
@@ -146,8 +145,9 @@ class TransferEngine(StoreClient):
     ) -> int:
         """Write into the memory of the engine `host:port`. Returns `NOT_WRITTEN` where the network
         fails, or where memory is not registered."""
-        if self.failures:
+        if self.failures and self.call in ("", "get"):
             self.failures -= 1
+            self.failed["get"] += 1
             return NOT_WRITTEN
         other = self.engines[int(session.rpartition(":")[2]) - 1]
         moves = [*zip(sources, targets, sizes, strict=True)]

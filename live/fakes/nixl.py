@@ -17,6 +17,7 @@ from typing import Any
 
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.store_client import StoreClient
+from kvproof.model.plans.connector import Call
 
 Piece = tuple[int, int, int]
 """An address, a number of bytes, a device."""
@@ -197,8 +198,13 @@ class ObjectAgent(CopyingAgent):
         self.store = StoreClient()
 
     def query_memory(self, pieces: Sequence[Any], *_: object) -> list[dict[str, str] | None]:
-        """An answer for each object that the store has, None for any other."""
-        return [{} if piece[3] in self.store.kept else None for piece in pieces]
+        """An answer for each object that the store has, None for any other. A look-up of which the
+        store knows nothing has None."""
+        failed = self.store.failing("look-up", len(pieces)) if self.store.call else ()
+        return [
+            {} if piece[3] in self.store.kept and n not in failed else None
+            for n, piece in enumerate(pieces)
+        ]
 
     def register_memory(self, pieces: Any, kind: str = "DRAM", **_: object) -> Registered:
         """Register memory or objects that will be copied."""
@@ -229,15 +235,20 @@ class ObjectAgent(CopyingAgent):
 
     def transfer(self, number: int, *_: object) -> str:
         """Start a copy."""
-        if not self.store.raises and self.store.fails():
+        if not self.store.raises and self.store.fails(self._call(number)):
             return "ERR"
         return super().transfer(number)
+
+    def _call(self, number: int) -> Call:
+        """The kind of a copy: a put, if it goes to an object."""
+        moves = self.transfers[number].moves
+        return "put" if moves and isinstance(moves[0][0][0], str) else "get"
 
     def check_xfer_state(self, number: int) -> str:
         """The state of a copy: in progress, done or failed."""
         if self.clock.now < self.clock.goes_on:
             return "PROC"
-        if self.store.fails():
+        if self.store.fails(self._call(number)):
             return "ERR"
         return super().check_xfer_state(number)
 
@@ -257,4 +268,4 @@ class ObjectAgent(CopyingAgent):
 
     def _may_raise(self) -> None:
         if self.store.raises:
-            self.store.fails()
+            self.store.fails(self.store.call)

@@ -146,8 +146,9 @@ class PeerAgent(CopyingAgent):
 
     def transfer(self, number: int, *_: object) -> str:
         """Start a copy. If the network fails, the copy is not made."""
-        if self.network.failures:
+        if self.network.failures and self.network.call in ("", "get"):
             self.network.failures -= 1
+            self.network.failed["get"] += 1
             self.transfers[number].failed = self.transfers[number].done = True
         return super().transfer(number)
 

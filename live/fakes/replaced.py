@@ -221,7 +221,9 @@ def _read_files(clock: Clock) -> Any:
         paths = next(filter(_are_paths, (*given, *named.values())), None)
         if clock.files_gone and paths is not None:
             clock.files_gone -= 1
-            Path(paths[len(paths) // 2]).unlink(missing_ok=True)
+            gone = len(paths) // 2 if clock.file is None else clock.file % len(paths)
+            Path(paths[gone]).unlink(missing_ok=True)
+            StoreClient.failed["get"] += 1
         return batch_load_block(*given, **named)
 
     return read
@@ -433,6 +435,7 @@ def device(clock: Clock) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         StoreClient.made.clear()
         StoreClient.sent.clear()
+        StoreClient.failed.clear()
         stack.callback(loops.close, clock)
         stack.enter_context(_mooncake())
         stack.enter_context(lmcache.in_place())

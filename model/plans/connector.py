@@ -164,12 +164,21 @@ class Forget(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     part: bool = False
 
 
+Call = Literal["", "look-up", "get", "put"]
+"""Which calls of a store or of a network fail: any, or those of one kind. A network has only gets:
+copies from one engine to the other."""
+
+
 class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
     """The next calls of the memory behind the connector fail; with `raises`, by an exception. Of
-    files that are read together, one is gone."""
+    files that are read together, one is gone. Only calls of one kind fail if it is given as `call`.
+    Of a call for several values, that for one `value` alone fails, if its place is given, modulo
+    their number."""
 
     times: Annotated[int, Meta(ge=1, le=8)] = 1
     raises: bool = False
+    call: Call = ""
+    value: Annotated[int, Meta(ge=0, le=63)] | None = None
 
 
 Who = Literal["first", "second", "store"]
@@ -177,10 +186,10 @@ Who = Literal["first", "second", "store"]
 
 
 class Stand(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
-    """A loop stands for so many steps, and its sockets stay open: that of the `first` engine, of the
-    `second` where there are two, or that of the threads which store and load for the connector.
-    Messages to it wait. An engine that stands longer than the other engines have anything to do
-    goes on when it has been seen who waits for it."""
+    """A loop stands for so many steps, and its sockets stay open: that of the `first` engine or,
+    where there are two, of the `second`, or that of the threads which store and load for the
+    connector. Messages to it wait. It goes on early once the other engine has nothing more to do,
+    or waits for it without end."""
 
     who: Who = "first"
     steps: Annotated[int, Meta(ge=1, le=1000)] = 1
@@ -461,7 +470,9 @@ def _more(action: Action) -> str:
     if isinstance(action, RunSteps) and action.times > 1:
         return f", {action.times} times"
     if isinstance(action, Fail):
-        return f" in its next {action.times} calls" + ", a store by an exception" * action.raises
+        where = f" in its next {action.times} calls" + f" of a {action.call}" * bool(action.call)
+        where += f", for value {action.value} of each" * (action.value is not None)
+        return where + ", a store by an exception" * action.raises
     if isinstance(action, Stand):
         return f": that of the {action.who}, for {action.steps} steps"
     if isinstance(action, Forget):
