@@ -171,6 +171,38 @@ def report_spans_skipped_blocks(cluster: Cluster, step: Step, about: About) -> b
 
 
 @known_finding(
+    in_vllm="KVCacheManager.get_computed_blocks",
+    says="the KV event of a hit names blocks that the hit does not have, or the engine dies of it",
+    signatures=(
+        seen("events_replay_to_the_cache", "Schedule", on=GROUPS)
+        | seen("engine_survives", "Schedule")
+    ),
+)
+def hit_report_names_null_blocks(cluster: Cluster, step: Step, about: About) -> bool:
+    """The event of a hit (`kv_cache_report_mode` is "full") names each group's blocks from the
+    first to the last of the hit as if all were cached and full. Windows and Mamba groups have null
+    blocks there, and a hit may end inside its last block. Where the prompt does not fill this
+    block, it has no hash, and the engine dies. The event is made whenever the request is looked up,
+    also where it is not admitted then.
+
+    Cause: A request asks for such events, and an event of this step names the blocks of a group
+    from the first one of its tokens on. Or the engine dies where it looks up the hash of a block
+    while such a request waits.
+    """
+    after = step.after.engine(about.engine)
+    asking = [each for each in after.requests if cluster.job(each.id).reports_hits]
+    if after.dead is not None:
+        waits = any(not each.computed for each in asking)
+        return waits and after.dead.function == "_get_value_at"
+    return any(
+        report.group == about.group and not report.parent and about.prefix in report.prefixes
+        for report in step.effects.reports
+        if isinstance(report, Stored)
+        and any(each.tokens.startswith(report.prefixes[-1:]) for each in asking)
+    )
+
+
+@known_finding(
     in_vllm="MambaManager.allocate_new_blocks",
     says="a part of a session runs past a block that has an earlier state, and it is cached",
     signatures=(
