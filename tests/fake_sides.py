@@ -39,14 +39,15 @@ def is_tried(workload: Workload) -> bool:
 
 
 def _with_records(found: Result, run: Workload) -> Result:
-    """A result of runs like one, with their records: each of them shows all of its breaks."""
-    if found.records or not is_tried(run):
+    """A result of a run that is taken again, or of runs like it, with their records: each of them
+    shows all of its breaks."""
+    if found.records or not (is_tried(run) or run.name.endswith(", again")):
         return found
     broken = tuple(Broken(each.need) for each in found.breaks if not each.finding.excuses)
     record = Record(broken=broken, whole=found.whole)
     fixed = run.runs if isinstance(run, Again) else run.plans if isinstance(run, Plays) else ()
     drawn = run.plans if isinstance(run, Starts | Loops) else getattr(run, "episodes", 0)
-    number = len(fixed or ()) or drawn
+    number = len(fixed or ()) or drawn or 1
     return replace(found, records=(record,) * number)
 
 

@@ -58,6 +58,40 @@ def test_a_check_that_base_breaks_without_an_excuse_is_no_worse_with_one() -> No
     assert not pair.new_needs
 
 
+SLOW, WRONG = "hit_is_the_longest", "writer_is_alone"
+
+
+@pytest.mark.parametrize(
+    ("base", "place", "head", "alone"),
+    [
+        (WRONG, 3, SLOW, False),
+        (WRONG, 5, SLOW, True),
+        ("predicted_is_taken", 3, SLOW, True),  # bookkeeping
+        (WRONG, 3, "engine_survives", True),
+    ],
+)
+def test_performance_that_base_owes_to_a_graver_defect_is_not_counted(
+    base: str, place: int, head: str, alone: bool
+) -> None:
+    pair = Pair(
+        Record(broken=(Broken(Need(base), place),), whole=True),
+        Record(broken=(Broken(Need(head), 4),), whole=True),
+    )
+    assert pair.new_on_head == [Need(head)] * alone
+
+
+@pytest.mark.parametrize(
+    ("marks", "skipped", "whole", "alone"),
+    [(5, 0, False, False), (6, 0, False, True), (5, 1, False, True), (2, 0, True, True)],
+)
+def test_what_base_does_not_come_past_says_nothing_of_base(
+    marks: int, skipped: int, whole: bool, alone: bool
+) -> None:
+    """A stimulus that base could not take, and so has left out, is one that it came past."""
+    base = Record(tuple(range(marks)), whole=whole, skipped=skipped)
+    assert bool(Pair(base, Record(broken=(Broken(Need(WRONG), 4),))).new_on_head) is alone
+
+
 def test_both_sides_take_the_random_runs_that_either_has_drawn() -> None:
     drawn = Episodes("drawn", CLUSTERS["full"], seed=7, episodes=5, steps=20)
     with compared(driven, driven) as both:

@@ -17,12 +17,11 @@ from kvproof.gate.search.variants import (
     CHANGES_MAX,
     EMPTIED,
     VARIANTS_MAX,
-    of_findings,
     variants,
 )
 from kvproof.model.events import Complete, Event, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
-from tests.fake_sides import compared, is_like, nothing, shows
+from tests.fake_sides import compared, is_like, nothing
 from tests.two_machines import broken, result
 
 SUBMIT = {"type": "Submit", "family": 0, "tokens": 7, "max_tokens": 3}
@@ -87,32 +86,12 @@ def compare() -> Iterator[Any]:
         yield lambda base, head: stack.enter_context(compared(base, head, 0))
 
 
-def test_what_the_plan_of_a_finding_breaks_on_base_hides_no_other_defect_of_head(
-    compare: Any,
-) -> None:
-    waits = dataclasses.replace(broken("every_request_ends", "Drain"), plan=PLAY)
-    names = {each.name for each in of_findings(PLAY.connector)}
-
-    def base(workload: Workload) -> Result:
-        return result(workload.name, waits) if workload.name in names else nothing(workload)
-
-    found: Comparison = compare(base, shows(waits))
-    confirmed: list[Break] = []
-    found.notify = lambda one: confirmed.append(one.found)
-    found.drive([PLAY])
-    found.confirm([PLAY.name])
-    assert [each.found for each in found.introduced] == confirmed == [waits]
-
-
-@pytest.mark.parametrize(
-    "where", [f"{PLAY.name}, again, variants from 8", of_findings(PLAY.connector)[0].name]
-)
 @pytest.mark.parametrize(
     ("shown", "new"), [(DIES, False), (dies("Drain", "jobs[0]"), False), (OTHERWISE, True)]
 )
-def test_what_base_breaks_near_it_is_not_introduced(
-    compare: Any, where: str, shown: Break, new: bool
-) -> None:
+def test_what_base_breaks_near_it_is_not_introduced(compare: Any, shown: Break, new: bool) -> None:
+    where = f"{PLAY.name}, again, variants from 8"
+
     def base(workload: Workload) -> Result:
         return result(workload.name, shown) if workload.name == where else nothing(workload)
 
@@ -123,23 +102,3 @@ def test_what_base_breaks_near_it_is_not_introduced(
     found.drive([PLAY])
     found.confirm([PLAY.name])
     assert [each.found for each in found.introduced] == [DIES] * new
-
-
-def test_what_another_connector_brings_base_to_die_of_hides_no_death_with_this_one(
-    compare: Any,
-) -> None:
-    """A request that MultiConnector or LMCache reports twice ended the scheduler in the statement
-    in which one of MooncakeStore did (vllm#43371)."""
-    ours = {each.name for each in of_findings(PLAY.connector)}
-
-    def base(workload: Workload) -> Result:
-        known = workload.name.startswith("finding ") and workload.name not in ours
-        return result(workload.name, DIES) if known else nothing(workload)
-
-    others = {each.name for each in of_findings("lmcache")} - ours
-    assert others
-    found: Comparison = compare(base, shows(DIES))
-    found.drive([PLAY])
-    found.confirm([PLAY.name])
-    assert [each.found for each in found.introduced] == [DIES]
-    assert not others.intersection(found.base.driven)

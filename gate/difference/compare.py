@@ -6,7 +6,6 @@ from typing import NamedTuple
 from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.result import Result, pairs, severity
 from kvproof.gate.difference.workload import Loop
-from kvproof.model.severity import Severity
 
 
 class Results(dict[str, Result]):
@@ -93,55 +92,10 @@ def on_head_alone(key: Key, base: Result, head: Result) -> Break | None:
     return shown if any(shown.need in pair.new_needs for pair in pairs(base, head)) else None
 
 
-def graver(found: Break, base: Result, head: Result) -> Break | None:
-    """What only base breaks in the run in which head loses performance, no later, if it is graver:
-    what base did well there it owes to its defect. None for nothing. Both results are of that
-    run."""
-    if severity(found) < Severity.LOST_PERFORMANCE:
-        return None
-    return next(
-        (
-            each
-            for each in sorted(base.breaks, key=_order)
-            if each.length <= found.length
-            and severity(each) < severity(found)
-            and not the_same(each.key, head)
-        ),
-        None,
-    )
-
-
-def ended_before(found: Break, base: Result, head: Result) -> Break | None:
-    """What ended base's run of a break of head before it was past the place of that; None where
-    base took the run past it, or went on for more steps than a head that dies. Of several runs in
-    one process, those of plans say it together, and those of a cluster never do."""
-    if base.whole or (found.death and base.steps > head.steps):
-        return None
-    alone = len(base.records) == 1
-    if found.plan is None and not alone:
-        return None
-    if alone and base.records[0].is_past(found.place):
-        return None
-    ends = (each for each in base.breaks if each.death or found.plan is not None)
-    return min(ends, key=_order, default=None)
-
-
-def hides(found: Break, base: Result, head: Result) -> Break | None:
-    """What base breaks in the run of a break of head, so that the run says nothing of base."""
-    return ended_before(found, base, head) or graver(found, base, head)
-
-
 def dies_alike(key: Key, result: Result) -> bool:
     """Whether an engine dies in the same function, whatever the exception says: on the same
     stimuli, other words of an assertion are no other death."""
     return bool(key.death) and any(each.death == key.death for each in result.breaks)
-
-
-def dies_there(key: Key, result: Result) -> bool:
-    """Whether an engine of a result dies of the same statement as this key says, after the same
-    promise was broken, with any cache groups."""
-    ends = {(each.death, each.statement, each.promise) for each in result.breaks}
-    return bool(key.death) and (key.death, key.statement, key.promise) in ends
 
 
 def alike(one: Key, other: Key) -> bool:

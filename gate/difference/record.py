@@ -10,12 +10,14 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from kvproof.invariants.registry import CHECKS
 from kvproof.live.marks import mark
 from kvproof.model.because import Excuse, choice, release
 from kvproof.model.config import Cluster
 from kvproof.model.events import Compute, Event, Schedule
 from kvproof.model.finding import Finding
 from kvproof.model.phases import Phase
+from kvproof.model.severity import Severity
 from kvproof.model.state import Engine
 from kvproof.model.step import Step
 
@@ -239,6 +241,12 @@ def _engine(engine: Engine) -> Iterator[object]:
     yield dead.place if dead else ""
 
 
+def severity_of(check: str) -> Severity:
+    """What a user would notice. A guard without a severity is bookkeeping by itself."""
+    known = CHECKS.get(check)
+    return (known and known.severity) or Severity.BOOKKEEPING
+
+
 class Pair(NamedTuple):
     """The records of base and head of one run."""
 
@@ -288,8 +296,19 @@ class Pair(NamedTuple):
             each.need
             for each in self.head.broken
             if each.need.check not in base.checks and base.is_past(each.place)
+            if not self._is_owed(each)
         ]
         return [*self.new_needs, *alone] if self.comparable else alone
+
+    def _is_owed(self, broken: Broken) -> bool:
+        """Whether head loses performance, and base alone breaks something graver by then: what base
+        did well it owes to its defect."""
+        grave = severity_of(broken.need.check)
+        return grave >= Severity.LOST_PERFORMANCE and any(
+            severity_of(each.need.check) < grave
+            for each in self.base.broken
+            if each.place <= broken.place and each.need.check not in self.head.checks
+        )
 
     def worse(self, name: str) -> int:
         """By how much head counts worse than base, negative where it counts better."""

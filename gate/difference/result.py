@@ -8,8 +8,7 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break, Judgement, Key, keep
-from kvproof.gate.difference.record import Pair, Record, Taken
-from kvproof.invariants.registry import CHECKS
+from kvproof.gate.difference.record import Pair, Record, Taken, severity_of
 from kvproof.model.severity import Severity
 
 
@@ -118,8 +117,5 @@ def _near(parts: Sequence[Result]) -> dict[str, Near]:
 
 
 def severity(found: Break) -> Severity:
-    """What a user would notice. A guard without a severity is bookkeeping by itself."""
-    if found.severity is not None:
-        return found.severity
-    check = CHECKS.get(found.signature.check)
-    return (check and check.severity) or Severity.BOOKKEEPING
+    """What a user would notice."""
+    return severity_of(found.signature.check) if found.severity is None else found.severity

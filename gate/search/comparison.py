@@ -2,11 +2,10 @@
 
 Before a difference is reported, it is confirmed: both sides take the same stimuli again, in fresh
 processes, and then many runs like this one (`trial`). Where base breaks the same check in one of
-them, the defect is not new, and where head breaks it in few, nobody knows. Neither is it new where
-base breaks something graver in the same run, and head does not: a hit that is lost where base
-served wrong tokens is no reason against a pull request. Nor where something else ends base's run
-before the place: then it says nothing of what would come. There another run of the search is taken,
-which base took to its end without the break.
+them, the defect is not new, and where head breaks it in few, nobody knows. A run in which base ends
+before the place of the break says nothing of base. Neither does one in which head loses performance
+and base breaks something graver: a hit that is lost where base served wrong tokens is no reason
+against a pull request (`Pair.new_on_head`).
 """
 
 from collections import Counter
@@ -23,11 +22,8 @@ from kvproof.gate.difference.compare import (
     Results,
     alike,
     dies_alike,
-    dies_there,
-    hides,
     of_each,
     of_one_shape,
-    on_head_alone,
     only_on,
     same,
     the_same,
@@ -55,7 +51,6 @@ from kvproof.gate.search.pairing import Halves, driven
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.trial import Trial, tried
 from kvproof.gate.search.unseen import ShownNear, unseen
-from kvproof.gate.search.variants import of_findings
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.drawn_plans import accepted_by_both, one_sided, past_deaths, with_plans
 from kvproof.gate.source.statements import Places
@@ -118,7 +113,6 @@ class Comparison:
         self.introduced: list[Confirmed] = []
         self.not_again: list[Candidate] = []
         self.unconfirmed: list[Candidate] = []
-        self.instead: list[tuple[Candidate, Break]] = []
         self.on_both: set[Key] = set()
         self.undecided: list[tuple[Confirmed, Trial]] = []
         self.too_few: list[str] = []
@@ -193,12 +187,6 @@ class Comparison:
         return self.at_once(
             lambda side: self._driven(0, side, shared), lambda side: self._driven(1, side, shared)
         )
-
-    def pairs_of(self, workloads: Sequence[Workload]) -> dict[str, list[Pair]]:
-        """The runs of these workloads as both sides take them, beside those of the search. Raises
-        Ended."""
-        base, head = self._both(workloads)
-        return {one.name: pairs(one, other) for one, other in zip(base, head, strict=True)}
 
     def sides(self, workloads: Sequence[Workload]) -> tuple[Result, Result]:
         """What base and head show of all of these workloads, which are none of the search. Several
@@ -395,9 +383,8 @@ class Comparison:
             return follow(taken[number].cluster, called, taken[number].events)
         return None
 
-    def _confirm(self, candidate: Candidate, elsewhere: bool = True) -> None:
-        """Confirm what head breaks; if base breaks something else in this run, `elsewhere`: in
-        another run of the search."""
+    def _confirm(self, candidate: Candidate) -> None:
+        """Confirm what head breaks."""
         key = candidate.found.key
         self._tries[key, features_of(candidate.found)] += 1
         run = as_run(candidate.workload, candidate.found)
@@ -405,21 +392,17 @@ class Comparison:
         again = same(key, head)
         if again is None:
             self._confirm_with_all(candidate)
-        elif the_same(key, base) or dies_alike(key, base) or self._dies_in_a_finding(again):
+        elif the_same(key, base) or dies_alike(key, base):
             self.on_both.add(key)
         elif base.reason:
             self.unconfirmed.append(candidate)
-        elif worse := hides(again, base, head):
-            other = self._in_another_run(again) if elsewhere else None
-            if other is None:
-                self.instead.append((candidate, worse))
-            else:
-                self._confirm(other, elsewhere=False)
         else:
             kinds: list[Workload] = [run]
             if isinstance(run, Start) and around_scheduler.is_of_loop(again):
                 kinds.append(Loop(run.name, run.plan))
-            self._tell(Confirmed(candidate.workload, again, frozenset(head.reached)), kinds)
+            one = Confirmed(candidate.workload, again, frozenset(head.reached))
+            alone = any(again.need in pair.new_on_head for pair in pairs(base, head))
+            self._tell(one, kinds, beside=not alone)
 
     def _confirm_with_all(self, candidate: Candidate) -> None:
         """Confirm what head breaks only in all runs of the workload once more: it needs what
@@ -434,18 +417,23 @@ class Comparison:
             self.not_again.append(candidate)
         elif the_same(key, base) or dies_alike(key, base):
             self.on_both.add(key)
-        elif base.reason or hides(again, base, head):
+        elif base.reason:
             self.unconfirmed.append(candidate)
         else:
             one = Confirmed(candidate.workload, again, frozenset(head.reached), alone=False)
             self._tell(one, [workload], size=len(head.records))
 
-    def _tell(self, one: Confirmed, kinds: Sequence[Workload], size: int = 0) -> bool:
+    def _tell(
+        self, one: Confirmed, kinds: Sequence[Workload], *, size: int = 0, beside: bool = False
+    ) -> bool:
         """Tell what head breaks and base does not, if a trial says so (`trial.tried`). The trial is
-        brief after what is at least as grave. Returns whether it is told. Raises Ended."""
+        brief after what is at least as grave. `beside` says that base does not come past the place
+        of the break in its run, or breaks something there that explains it. Returns whether it is
+        told. Raises Ended."""
         found = one.found
         brief = any(severity(each.found) <= severity(found) for each in self.introduced)
         trial = tried(self, found, kinds, size=size, brief=brief)
+        trial.beside |= beside
         if trial.is_told:
             self._introduce(one)
         elif trial.on_base:
@@ -455,18 +443,6 @@ class Comparison:
         else:
             self.undecided.append((one, trial))
         return trial.is_told
-
-    def _in_another_run(self, found: Break) -> Candidate | None:
-        """The same break in a run of the search that says something of base; None if none does."""
-        for name, number in self.needs.runs_of(found.need)[:TRIES]:
-            run = self.run(name, number)
-            if run is None:
-                continue
-            base, head = self.shown(run)
-            shown = on_head_alone(found.key, base, head)
-            if shown is not None and not hides(shown, base, head):
-                return Candidate(name, shown)
-        return None
 
     def _settled(self, found: Break) -> bool:
         """Whether a break needs no further run. What base breaks too in a cluster, for a reason of
@@ -483,15 +459,6 @@ class Comparison:
 
     def _is_introduced(self, key: Key) -> bool:
         return any(one.found.key == key for one in self.introduced)
-
-    def _dies_in_a_finding(self, found: Break) -> bool:
-        """Whether base dies of the same statement in the plan of a finding. That plan may be of
-        other settings and groups, so what else it breaks says nothing of this break. What other
-        connectors bring the scheduler to die of says nothing of this one, either."""
-        if not (isinstance(found.plan, Play) and found.death):
-            return False
-        known = self.base.drive(of_findings(found.plan.connector))
-        return any(dies_there(found.key, each) for each in known)
 
     def of_base(self) -> Iterator[tuple[Class, Confirmed]]:
         """What became on head of each break of base that both do not show in one run. It is mended

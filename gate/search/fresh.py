@@ -2,11 +2,12 @@
 take. What chance made in the search hardly comes again in these: a sign test says so."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import comb
 from typing import Protocol
 
 from kvproof.gate.difference.record import Need, Pair
+from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Workload
 from kvproof.gate.search import workloads
 
@@ -56,19 +57,19 @@ def _with_like(needs: Iterable[Need]) -> set[Need]:
     return found | {each.like for each in found}
 
 
-class TakesPairs(Protocol):
+class TakesRuns(Protocol):
     """What takes runs on base and on head: the comparison."""
 
     seed: int
 
-    def pairs_of(self, workloads: Sequence[Workload]) -> Mapping[str, Sequence[Pair]]:
-        """The runs of these workloads as both take them."""
+    def sides(self, workloads: Sequence[Workload]) -> tuple[Result, Result]:
+        """What base and head show of all of these workloads."""
 
 
 class FreshRuns:
     """The fresh runs of some kinds. Each kind is one of the workload that showed something."""
 
-    def __init__(self, comparison: TakesPairs, kinds: Sequence[Workload]) -> None:
+    def __init__(self, comparison: TakesRuns, kinds: Sequence[Workload]) -> None:
         self.taken: list[Pair] = []
         self._comparison = comparison
         self._kinds = kinds
@@ -78,11 +79,9 @@ class FreshRuns:
         """Take `workloads.EPISODES` more of each kind. Returns how many there were: none of what a
         side cannot drive. Raises Ended."""
         seed, part = self._comparison.seed, APART + self._parts
-        drawn = [
-            workloads.near(kind, f"fresh runs {number}, part {self._parts + 1}", seed, part)
-            for number, kind in enumerate(self._kinds, 1)
-        ]
         self._parts += 1
-        taken = [pair for of_one in self._comparison.pairs_of(drawn).values() for pair in of_one]
-        self.taken += taken
-        return len(taken)
+        before = len(self.taken)
+        for number, kind in enumerate(self._kinds, 1):
+            name = f"fresh runs {number}, part {self._parts}"
+            self.taken += pairs(*self._comparison.sides([workloads.near(kind, name, seed, part)]))
+        return len(self.taken) - before

@@ -297,11 +297,6 @@ class _Judge:
             *both.one_sided,
             *both.undriven,
             *(f"{what}: {_with_place(one)}" for what, those in seen.items() for one in those),
-            *(
-                f"not counted, because base breaks {worse.signature.check} in the same run: "
-                f"{_with_place(one)}"
-                for one, worse in both.instead
-            ),
             *dict.fromkeys(both.too_few),
             *dict.fromkeys(
                 f"{what}: {in_words(each)}" for what, those in needed.items() for each in those

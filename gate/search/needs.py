@@ -13,12 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from kvproof.gate.difference.compare import hides, on_head_alone
+from kvproof.gate.difference.compare import on_head_alone
 from kvproof.gate.difference.judged import Break, shape_in_words
 from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Fixed
-from kvproof.gate.search.fresh import CERTAIN, LIKELY, FreshRuns, Runs, TakesPairs
+from kvproof.gate.search.fresh import CERTAIN, LIKELY, FreshRuns, Runs, TakesRuns
 
 TRIES = 3
 """The number of runs in which one need is looked at again."""
@@ -37,7 +37,7 @@ def in_words(need: Need) -> str:
     return need.check + (f", excused: {excused}" if excused else of)
 
 
-class TakesRuns(TakesPairs, Protocol):
+class TakesOne(TakesRuns, Protocol):
     """What takes runs on base and on head: the comparison."""
 
     def run(self, name: str, number: int) -> Fixed | None:
@@ -50,7 +50,7 @@ class TakesRuns(TakesPairs, Protocol):
 class Needs:
     """The needs of a comparison. `counted` has in how many of its runs one side alone has each."""
 
-    def __init__(self, comparison: TakesRuns) -> None:
+    def __init__(self, comparison: TakesOne) -> None:
         self.counted = Runs()
         self._comparison = comparison
         self._of_base: set[Need] = set()
@@ -88,11 +88,6 @@ class Needs:
             new = pair.new_on_head
             for need in {**dict.fromkeys(new), **{each.like: None for each in new if each.excuses}}:
                 self._where.setdefault(need, []).append((name, number))
-
-    def runs_of(self, need: Need) -> list[tuple[str, int]]:
-        """The runs in which head alone has a need: the name of each workload, and the number
-        there."""
-        return [*self._where.get(need, ())]
 
     def confirm(self) -> Iterator[tuple[str, Break, Result]]:
         """What head needs without a reason, and base never did in this search: the workload, the
@@ -143,8 +138,7 @@ class Needs:
             self._tried[need] += 1
             base, head = both.shown(run)
             shown = (e for e in (*head.breaks, *head.excused) if need in (e.need, e.need.like))
-            of_head = (each for each in shown if on_head_alone(each.key, base, head))
-            found = next((e for e in of_head if need.excuses or not hides(e, base, head)), None)
+            found = next((e for e in shown if on_head_alone(e.key, base, head)), None)
             if found is not None:
                 self._told |= {need, found.need}
                 yield name, found, head

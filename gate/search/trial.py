@@ -14,12 +14,12 @@ what head does: so base has all of them, and to break it in one of them is enoug
 from collections.abc import Sequence
 from typing import Protocol
 
-from kvproof.gate.difference.compare import dies_there, of_one_shape, the_same
+from kvproof.gate.difference.compare import of_one_shape, the_same
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Workload
-from kvproof.gate.search.fresh import CERTAIN, Runs, by_chance
+from kvproof.gate.search.fresh import CERTAIN, Runs, TakesRuns, by_chance
 from kvproof.gate.search.needs import in_words
 from kvproof.gate.search.variants import variants
 from kvproof.gate.search.workloads import near
@@ -37,16 +37,11 @@ FEWEST = next(number for number in range(1, 99) if by_chance(number, 0) <= CERTA
 """The fewest runs of head alone by which something is told."""
 
 
-class TakesTrials(Protocol):
+class TakesTrials(TakesRuns, Protocol):
     """What takes runs on base and on head: the comparison."""
-
-    seed: int
 
     def may_try(self) -> bool:
         """Whether there is time for more runs."""
-
-    def sides(self, workloads: Sequence[Workload]) -> tuple[Result, Result]:
-        """What base and head show of all of these workloads."""
 
 
 class Trial:
@@ -74,7 +69,7 @@ class Trial:
             needed = (each.need for record in base.records for each in record.needed)
             self.on_base |= any(each.covers(self.need) for each in needed)
         else:
-            self.on_base |= of_one_shape(key, base.keys) or dies_there(key, base)
+            self.on_base |= of_one_shape(key, base.keys)
             self.beside |= the_same(key, base)
 
     def join(self, other: "Trial") -> None:

@@ -7,12 +7,8 @@ from itertools import islice, product
 from random import Random
 from typing import Any
 
-from msgspec.structs import replace
-
 from kvproof.gate.difference.record import Taken
 from kvproof.gate.difference.workload import Again, Follow, Play, Plays, Workload
-from kvproof.gate.side import known_plans
-from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.events import Event
 
 VARIANTS_MAX = 48
@@ -60,21 +56,6 @@ def _events(run: Follow, seed: str) -> tuple[Event, ...]:
         if kind != "less":
             events[to:to] = one
     return tuple(events)
-
-
-def of_findings(connector: str) -> list[Play]:
-    """The plans of the findings in `findings/` that were seen with a class of this connector."""
-    found = [(name, each.run) for name, each in known_plans.plans()]
-    own = _classes(connector)
-    return [
-        replace(run, name=f"finding {name}")
-        for name, run in found
-        if isinstance(run, Play) and own & _classes(run.connector)
-    ]
-
-
-def _classes(connector: str) -> set[str]:
-    return {*SHIPPED[connector].subject.classes}
 
 
 def _plans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
