@@ -31,7 +31,7 @@ tensors of its pool."""
 def in_user_sizes(cluster: Cluster) -> Cluster:
     """The cluster in the sizes that users have, without jobs. Raises NotValid where some size is
     then too large for a cluster."""
-    return replace(cluster, engines=tuple(map(_engine, cluster.engines)), jobs=())
+    return replace(cluster, engines=tuple(map(engine, cluster.engines)), jobs=())
 
 
 def made(cluster: Cluster) -> LiveMachine:
@@ -40,7 +40,8 @@ def made(cluster: Cluster) -> LiveMachine:
     return LiveMachine(in_user_sizes(cluster), SIZES)
 
 
-def _engine(engine: EngineConfig) -> EngineConfig:
+def engine(engine: EngineConfig) -> EngineConfig:
+    """An engine with the pool, the blocks and the steps that users have. Raises NotValid."""
     return replace(
         engine,
         groups=tuple(map(_group, engine.groups)),

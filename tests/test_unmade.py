@@ -10,7 +10,7 @@ pytest.importorskip("vllm")
 
 from kvproof.gate.difference.protocol import Drive, RecordRun
 from kvproof.gate.difference.workload import Follow
-from kvproof.gate.side import requests
+from kvproof.gate.side import connector_plans, requests
 from kvproof.live import user_sizes
 from kvproof.live.machine import LiveMachine
 from kvproof.model.errors import AdapterDrift
@@ -91,6 +91,28 @@ def test_what_fails_in_user_sizes_too_is_a_break(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Scheduler, "__init__", assuming("long"))
     [found] = requests._driven(Drive(RUN)).breaks
     assert found.death == "AssertionError in assumes"
+
+
+@pytest.mark.parametrize("sizes", ["all", "small"])
+def test_groups_that_fail_with_small_blocks_alone_are_no_death_of_a_connector(
+    sizes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are left out. What fails in all sizes is driven on both vLLMs, as a death."""
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    right: Any = Scheduler.__init__
+
+    def assumes(self: Any, vllm_config: Any, kv_cache_config: Any, *a: Any, **named: Any) -> None:
+        groups = kv_cache_config.kv_cache_groups
+        small = any(each.kv_cache_spec.block_size % 16 for each in groups)
+        assert len(groups) == 1 or (sizes == "small" and not small)
+        right(self, vllm_config, kv_cache_config, *a, **named)
+
+    assert not connector_plans.accepts("offloading").failing
+    monkeypatch.setattr(Scheduler, "__init__", assumes)
+    accepts = connector_plans.accepts("offloading")
+    assert accepts.plans
+    assert bool(accepts.failing) is (sizes == "all")
 
 
 def test_the_engines_of_each_preset_are_made_in_user_sizes() -> None:

@@ -19,6 +19,7 @@ from kvproof.gate.side.drawn_plans import with_plans
 from kvproof.gate.side.known_plans import Shown
 from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
+from kvproof.live import user_sizes
 from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.connectors.episode import EpisodeResult, Played, RefusedOptions, play
 from kvproof.live.connectors.judging import CONTRACT, broken, mixed_up
@@ -326,8 +327,18 @@ def accepts(name: str) -> Accepts:
         plans = tuple(_accepted(chosen, found))
     except AdapterDrift as drift:
         return Accepts(reason=drift.why, entry=drift.entry)
-    failing = tuple(each for each, why in found.unmade.items() if not is_refusal(why))
-    return Accepts(plans, failing)
+    mistakes = (each for each, why in found.unmade.items() if not is_refusal(why))
+    return Accepts(plans, tuple(each for each in mistakes if _fails_in_user_sizes(chosen, each)))
+
+
+def _fails_in_user_sizes(chosen: TestedConnector, plan: ConnectorPlan) -> bool:
+    """Whether the engine of a plan cannot be made with the blocks and the pool of a user, either:
+    vLLM may assume that blocks have 16 tokens."""
+    try:
+        play(chosen, msgspec.structs.replace(plan, engine=user_sizes.engine(plan.engine)))
+    except (Exception, AdapterDrift):  # a size may also be too large
+        return True
+    return False
 
 
 @functools.cache
