@@ -5,7 +5,6 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -239,11 +238,3 @@ def test_blocks_that_cannot_be_taken_are_not_allowed(taken: Lists, says: str) ->
     assert changed != event.chose
     with pytest.raises(NotAllowed, match=says):
         begun().take(Schedule("E", changed))
-
-
-@pytest.mark.parametrize("written", [[1], [[True]], [["1"]], [[-1]], {"0": [1]}, None])
-def test_a_block_field_that_is_no_list_is_refused(written: object) -> None:
-    choice = {"type": "Compute", "request": "r0", "tokens": 1, "taken": written}
-    data = {"type": "Schedule", "engine": "E", "chose": [choice]}
-    with pytest.raises(msgspec.ValidationError, match=r"at `\$\.chose\[0\]\.taken"):
-        msgspec.convert(data, Event)

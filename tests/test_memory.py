@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kvproof.model import memory
 from kvproof.model.config import Group
 from kvproof.model.state import Content, Engine, Request
-from kvproof.model.step import Read
 from tests.by_hand import FULL, MAMBA, WINDOW, config, request, serving
 
 
@@ -27,45 +26,6 @@ def engine(*contents: tuple[int, tuple[str, ...]] | None, count: int = 8) -> Eng
 def computing(prompt: str, *tables: tuple[int, ...], end: int, **fields: Any) -> Request:
     """A request whose step ends at `end` tokens."""
     return request(prompt, *tables, status="running", computed=end, **fields)
-
-
-# Attention
-
-
-def test_attention_writes_computed_tokens_and_reads_all_visible_ones() -> None:
-    begun = engine((0, ("a", "ab")))
-    after, reads = memory.run(config(FULL), begun, [(computing("abc", (1, 2), end=3), 1)])
-    assert after.memory[1:3] == (Content(0, ("a", "ab")), Content(0, ("abc", "")))
-    assert reads == (
-        Read("E", "r0", 0, 1, 0, "a", "a"),
-        Read("E", "r0", 0, 1, 1, "ab", "ab"),
-        Read("E", "r0", 0, 2, 0, "abc", "abc"),
-    )
-
-
-# States
-
-
-def test_all_states_are_read_before_any_is_written() -> None:
-    """Two requests share a state by mistake: both read what was there before the step."""
-    one = computing("ab", (3,), (1,), end=2)
-    other = computing("ab", (4,), (1,), end=2)._replace(id="r1")
-    begun = engine((1, ("a",)))
-    _, reads = memory.run(config(FULL, MAMBA), begun, [(one, 1), (other, 1)])
-    assert [read.found for read in reads if read.group == 1] == ["a", "a"]
-
-
-# Drafts
-
-
-def test_drafts_are_written_as_drafts_and_a_drafter_writes_its_lookahead_slots() -> None:
-    held = computing("abc", (1, 2, 3), end=4)
-    for eagle, slots in (False, (("abc", "abc?"), None)), (True, (("abc", "abc?"), ("abc??", ""))):
-        cfg = config(Group("full", 2, eagle=eagle), drafts=1)
-        after, reads = memory.run(cfg, engine(), [(held, 4)])
-        assert after.memory[2] == Content(0, slots[0])
-        assert after.memory[3] == (None if slots[1] is None else Content(0, slots[1]))
-        assert len(reads) == 4
 
 
 # The blocks that a step uses

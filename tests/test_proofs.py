@@ -7,7 +7,6 @@ import pytest
 
 from kvproof.model.arithmetic.algebra import Num, if_
 from kvproof.model.arithmetic.ranges import Positive
-from kvproof.model.errors import UsageError
 from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.proofs.obligation import Claim, Obligation, obligation
 from kvproof.proofs.proof import Proof
@@ -155,28 +154,3 @@ def test_the_worst_verdict_counts() -> None:
         "violated": 1,
         "unknown": 1,
     }
-
-
-def test_progress_hears_of_each_proof() -> None:
-    heard: list[Proof] = []
-    proofs = prove(names=["truncated_once", "trim_covers_both"], progress=heard.append)
-    assert heard == proofs
-    assert [p.id for p in heard] == ["truncated_once", "trim_covers_both"]
-
-
-def test_a_misspelt_id_gets_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"truncated_twice.*Use truncated_once instead"):
-        prove(names=["truncated_twice"])
-
-
-@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf")])
-def test_a_time_limit_out_of_range_says_what_to_write(timeout_s: float) -> None:
-    with pytest.raises(UsageError, match=r"time limit is .*Use more than 0 and at most 86400"):
-        prove(timeout_s=timeout_s)
-
-
-def test_names_and_assumptions_are_told_apart() -> None:
-    names = [o.name for o in OBLIGATIONS.values()]
-    assert len(set(names)) == len(names)
-    given = "submitted_prompt_tokens >= 1, 0 <= backoff <= 1"
-    assert OBLIGATIONS["delivered_is_counted"].assumptions == given
