@@ -12,6 +12,7 @@ from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.invariants.transfers import no_token_of_a_failed_load
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.environment import stores
 from kvproof.model.events import (
     Abort,
     Admit,
@@ -29,6 +30,17 @@ from tests.driving import taken
 from tests.watching import live_machine, watched
 
 FULL, MAMBA = Group("full", 2), Group("mamba", 2)
+
+
+def test_attention_alone_is_kept_block_by_block() -> None:
+    cfg = EngineConfig("E", (FULL,), store=True)
+    assert stores.kept(cfg, "abcde") == ("ab", "abcd")
+
+
+def test_a_state_is_kept_only_where_a_step_ends() -> None:
+    cfg = EngineConfig("E", (FULL, MAMBA), store=True)
+    assert stores.kept(cfg, "abcde") == ()
+    assert stores.kept(cfg, "abcd") == ("abcd",)
 
 
 @pytest.mark.parametrize("make", [ModelMachine, pytest.param(live_machine, marks=pytest.mark.live)])
