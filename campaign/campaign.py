@@ -58,7 +58,7 @@ class Campaign:
 
     def _ready(self, number: int) -> bool:
         """Whether the rounds are merged that this unit may use."""
-        return round_of(number)[0] - 2 < len(self.progress.corpus_at)
+        return round_of(number)[0] - 2 < len(self.progress.findings_at)
 
     def _unit(self, number: int) -> Unit:
         return self.units.setdefault(number, self.plan.unit(number, self.progress))

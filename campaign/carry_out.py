@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from kvproof.campaign.behaviours import behaviours, steps_among
-from kvproof.campaign.mutation import mutated
 from kvproof.campaign.planned import carry_out_plans
 from kvproof.campaign.unit import (
     CorpusEntry,
@@ -38,9 +37,6 @@ CHOICES = 40
 SHRINKING_RUNS_MAX = 150
 """The most runs that are tried to make the run of a finding shorter."""
 
-ANOTHER = 0.1
-"""How often a changed run takes another event than the next one."""
-
 EVENTUALLY = next(i.id for i in CHECKS.values() if i.kind == "eventually")
 
 Make = Callable[[Cluster], Machine]
@@ -53,7 +49,7 @@ def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> UnitRe
         return carry_out_plans(unit)
     work = _Work(unit, make, Counter() if met is None else met)
     try:
-        {"fresh": work.fresh, "follow": work.follow, "mutate": work.mutate}[unit.mode]()
+        {"fresh": work.fresh, "follow": work.follow}[unit.mode]()
     except AdapterDrift as drift:
         return work.result(**{"undriven" if drift.later else "error": str(drift)})
     except Exception as error:
@@ -91,8 +87,8 @@ class _Work:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the budget is not used up. A run in which nothing was possible counts as a step:
-        there may be clusters that can serve no job of an entry."""
+        """Whether the budget is not used up. An episode in which nothing was possible counts as a
+        step."""
         return self.steps + self.empty < self.unit.steps
 
     def fresh(self) -> None:
@@ -114,22 +110,11 @@ class _Work:
         for entry in self.unit.entries:
             self.take(entry)
 
-    def mutate(self) -> None:
-        """Take changed versions of the first entry, and of what they led to."""
-        pool = [*self.unit.entries[:1]]
-        while self.goes_on:
-            child = mutated(
-                self.random.choice(pool), self.unit.entries, self.unit.cluster, self.random
-            )
-            kept = len(self.kept)
-            self.take(child, self.random)
-            pool.extend(each.entry for each in self.kept[kept:])
-
-    def take(self, entry: CorpusEntry, random: Random | None = None) -> None:
+    def take(self, entry: CorpusEntry) -> None:
         """Take one run to its end."""
         self.first.clear()
         try:
-            run = taken(self.make, entry, random)
+            run = taken(self.make, entry)
         except Violated as violated:
             self.violated(violated)
             self.shorten()
@@ -176,33 +161,21 @@ def _arrived(cluster: Cluster, events: Sequence[Event]) -> Cluster:
     return cluster.carrying(*(job for job in cluster.jobs if job.name in names))
 
 
-def taken(make: Make, entry: CorpusEntry, random: Random | None = None) -> Run:
+def taken(make: Make, entry: CorpusEntry) -> Run:
     """Take the events of an entry that are possible when their turn comes, and drive the run to its
-    end. With `random`, an impossible event gives way to a random one of its kind, and now and then
-    another event happens. Raises Violated."""
+    end. Raises Violated."""
     run = Run(make(entry.cluster.carrying()), CHECKS.values())
     try:
         run.add_jobs(entry.cluster.jobs)
         for event in entry.events:
             if run.dead or not run.stimuli:
                 break
-            if random is not None and random.random() < ANOTHER:
-                run.take_one(random.choice(run.stimuli))
-            chosen = _possible(run, event, random)
-            if chosen is not None:
-                run.take_one(chosen)
+            if stimulus(event) in run.stimuli:
+                run.take_one(stimulus(event))
         drain(run, EVENTUALLY)
     finally:
         run.machine.close()
     return run
-
-
-def _possible(run: Run, event: Event, random: Random | None) -> Event | None:
-    event = stimulus(event)
-    alike = [e for e in run.stimuli if type(e) is type(event)]
-    if event in alike:
-        return event
-    return random.choice(alike) if random is not None and alike else None
 
 
 def shorter(make: Make, by: Signature, violated: Violated) -> Violated:

@@ -2,7 +2,7 @@
 seen yet, from its fresh units alone.
 
 A fresh unit is a random sample of clusters and episodes, nearly independent of the others; a unit
-that changes kept runs is none. For what plans show, each unit of plans is one. f1 and f2 are the
+that follows kept runs is none. For what plans show, each unit of plans is one. f1 and f2 are the
 numbers of behaviours that exactly one and exactly two of m fresh units showed.
 
 - Good and Turing: the next fresh unit shows about f1 / m behaviours that no earlier one showed.
@@ -92,7 +92,7 @@ def unseen(progress: Progress, what: str) -> EstimatedUnseen:
     never = counts.count(0)
     return EstimatedUnseen(
         seen=len(counts) - never,
-        by_changed_runs=never,
+        by_followed_runs=never,
         in_next_unit=round(once / units, 3),
         unseen_at_least=round(left, 1),
     )

@@ -1,8 +1,9 @@
 """This module numbers the work units of a campaign. A unit depends on its number, on the seed, and
 on what earlier rounds found.
 
-A unit of round n may use what rounds up to n-2 found: so workers go on while the last units of
-round n-1 are not finished. The first rounds are short, because there is much to learn.
+A unit of round n knows the findings of the rounds up to n-2, whose runs need not be made shorter
+any more: so workers go on while the last units of round n-1 are not finished. The first rounds are
+short, because most findings are new there.
 
 The runs of an earlier campaign are followed in an order in which those that show much come early.
 This is how regression tests are put in order ("additional greedy" prioritisation). A step counts
@@ -27,11 +28,8 @@ from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.presets.room import roomy
 from kvproof.strategies.sampling.wide import ROOMY, SEEDS
 
-UNIT_STEPS = 100
-"""Steps of a unit that follows or changes kept runs: less than a second of work on one core."""
-
-MEAN_STEPS = 40
-"""Steps of a unit on average: fresh ones are shorter."""
+MEAN_STEPS = 45
+"""Steps of a unit on average."""
 
 FRESH_STEPS = 1
 """Steps of a fresh unit: it ends with its first episode. The next episode of one cluster shows less
@@ -42,24 +40,9 @@ ROUND_MAX = 64
 
 FIRST_ROUND = 4
 
-FRESH = 0.65
-"""The share of fresh units once there is a corpus. They are a third as long as others, so about
-40 % of all steps are theirs."""
-
 OTHERS_EVERY = 4
 """At first all presets come, each once: few steps of one show what it is for. One of this number
 of units takes another cluster."""
-
-OTHER_CLUSTER = 0.5
-"""The share of changed runs that are taken in another cluster."""
-
-LATEST = 0.5
-"""The share of changed runs that begin with one of the latest entries."""
-
-LATEST_ENTRIES = 50
-
-MATES = 2
-"""Entries that a changed run may take parts of, beside its first."""
 
 PLANS_EVERY = 5
 """On live vLLM, one of this number of units has plans: of a connector, of start-ups, or of a
@@ -107,16 +90,13 @@ class Plan:
 
     def unit(self, number: int, progress: Progress) -> Unit:
         """Return the unit of this number."""
-        rounds = round_of(number)[0] - 1
-        corpus = progress.corpus[: progress.corpus_at[rounds - 1]] if rounds > 0 else []
-        known = progress.known(rounds)
-        random = Random(f"{self.seed}:{number}")
-        seed = random.getrandbits(62)
+        known = progress.known(round_of(number)[0] - 1)
+        seed = Random(f"{self.seed}:{number}").getrandbits(62)
         turn, second = divmod(number, 2)
         if turn < self.following and not second:
             given = self.given[turn * FOLLOWED : (turn + 1) * FOLLOWED]
             first = given[0].cluster
-            return WorkUnit(number, "follow", first, seed, UNIT_STEPS, tuple(given), known)
+            return WorkUnit(number, "follow", first, seed, 0, tuple(given), known)
         place = turn if turn < self.following else number - self.following
         preset = min(place - ceil(place / OTHERS_EVERY), len(self.presets))
         if place % OTHERS_EVERY and preset < len(self.presets):
@@ -125,15 +105,7 @@ class Plan:
         turn = place - preset
         if self.live and turn % PLANS_EVERY == PLANS_EVERY - 1:
             return PlansUnit(number, self.plans(turn // PLANS_EVERY, seed), known)
-        if not corpus or random.random() < FRESH:
-            return WorkUnit(number, "fresh", self.cluster(turn), seed, FRESH_STEPS, (), known)
-        latest = random.random() < LATEST
-        entry = random.choice(corpus[-LATEST_ENTRIES:] if latest else corpus)
-        mates = tuple(random.choice(corpus) for _ in range(MATES))
-        cluster = entry.cluster.carrying()
-        if random.random() < OTHER_CLUSTER and alike(cluster, other := self.cluster(turn)):
-            cluster = other
-        return WorkUnit(number, "mutate", cluster, seed, UNIT_STEPS, (entry, *mates), known)
+        return WorkUnit(number, "fresh", self.cluster(turn), seed, FRESH_STEPS, (), known)
 
     def plans(self, number: int, seed: int) -> Plays | Starts | Loops:
         """Return the plans of a unit: one connector after the other, start-ups, and loops."""
@@ -158,11 +130,6 @@ class Plan:
             if self.live or modelled(cluster):
                 return cluster
         raise AssertionError
-
-
-def alike(one: Cluster, other: Cluster) -> bool:
-    """Whether events of one cluster can happen in the other."""
-    return [e.name for e in one.engines] == [e.name for e in other.engines]
 
 
 BESIDE_EVENTS = 40

@@ -31,7 +31,7 @@ class Progress(Struct):
     `different` counts the behaviours by kind. `corpus` are the kept runs in order of discovery.
     `found_at_step` has the steps after which each finding was found, and `traces` its file in the
     folder. `errors` and `undriven` say why units gave nothing, with the first unit of each reason.
-    `corpus_at` and `findings_at` are the lengths of `corpus` and `found` at the end of each round.
+    `findings_at` has the length of `found` at the end of each round.
     The file of an older campaign has further fields, which are passed over.
     """
 
@@ -49,7 +49,6 @@ class Progress(Struct):
     met: dict[str, Count] = {}
     undriven: dict[str, Count] = {}
     errors: dict[str, Count] = {}
-    corpus_at: list[Count] = []
     findings_at: list[Count] = []
 
     def merge(self, unit: Unit, result: UnitResult) -> list[FoundRun]:
@@ -95,7 +94,6 @@ class Progress(Struct):
 
     def end_round(self) -> None:
         """Note what later rounds may use."""
-        self.corpus_at.append(len(self.corpus))
         self.findings_at.append(len(self.found))
 
     def known(self, rounds: int) -> tuple[Signature, ...]:

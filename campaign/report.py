@@ -28,9 +28,9 @@ def _unseen(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
     for label, field in labels.items():
         found = [each.unseen[field] for each in campaigns]
         yield f"{label} that fresh units saw", *(f"{each.seen:,}" for each in found)
-        changed = "that only changed runs saw"
-        if field != "plans":  # no plan is a changed one
-            yield f"{label} {changed}", *(f"{each.by_changed_runs:,}" for each in found)
+        if field != "plans":  # no plan is followed
+            alone = (f"{each.by_followed_runs:,}" for each in found)
+            yield f"{label} that only followed runs saw", *alone
         yield f"new {label} to expect", *(expected(each.in_next_unit) for each in found)
         yield f"{label}, unseen at least", *(f"{each.unseen_at_least:,.0f}" for each in found)
 

@@ -26,14 +26,14 @@ class CorpusEntry(WorkPart, frozen=True, tag_field="kind", tag="run", forbid_unk
     shows: tuple[str, ...] = ()
 
 
-Mode = Literal["fresh", "follow", "mutate"]
+Mode = Literal["fresh", "follow"]
 
 
 class WorkUnit(WorkPart, frozen=True, tag_field="kind", tag="runs"):
     """A piece of work. `fresh`: random episodes of the cluster. `follow`: take the entries as they
-    are. `mutate`: take changed versions of the first entry, in the cluster of the unit.
+    are.
 
-    A unit ends with the run in which its number of steps reaches `steps`. `known` are the
+    A fresh unit ends with the episode in which its number of steps reaches `steps`. `known` are the
     signatures of findings whose runs need not be made shorter any more.
     """
 

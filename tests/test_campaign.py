@@ -7,11 +7,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from kvproof.campaign import planned
 from kvproof.campaign.behaviours import PAIR, STEP, hits
@@ -19,13 +17,12 @@ from kvproof.campaign.carry_out import carry_out
 from kvproof.campaign.figures import unseen
 from kvproof.campaign.folder import STATE, CampaignFolder
 from kvproof.campaign.machine import TRIES_MAX
-from kvproof.campaign.mutation import mutated
 from kvproof.campaign.plan import PLANS_EVERY, Plan
 from kvproof.campaign.planned import LOOPS, START_UPS
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress, SeenBehaviour
 from kvproof.campaign.unit import CorpusEntry, PlansUnit, WorkUnit, packed, result_of, unit_of
-from kvproof.model.config import Cluster, Job
+from kvproof.model.config import Job
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
@@ -36,7 +33,6 @@ from tests.processes import python
 
 FAULT = ("--fault", "untouched_hits")
 UNITS = ("--units", "18")
-"""Enough for units that change kept runs."""
 
 RAY = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed (pip install ray)"
@@ -146,12 +142,6 @@ def test_findings_are_one_by_signature_and_replay(alone: Path, run: Any) -> None
     code, out, _ = run("replay", str(path))
     assert code == 1
     assert "reproduced" in out
-    assert any(unit.mode == "mutate" for unit in units(progress))
-
-
-def units(progress: Progress) -> list[WorkUnit]:
-    plan = Plan(0, live=False)
-    return [plan.unit(number, progress) for number in range(progress.units)]
 
 
 def test_two_campaigns_are_reported_side_by_side(alone: Path, run: Any, refused: Any) -> None:
@@ -196,7 +186,7 @@ def test_an_error_of_a_unit_is_no_green(tmp_path: Path, monkeypatch: Any, as_jso
 
 
 def test_all_presets_come_at_first_and_one_unit_in_four_is_another_one() -> None:
-    known = Progress(corpus_at=[0] * 9, findings_at=[0] * 9)
+    known = Progress(findings_at=[0] * 9)
     plan = Plan(0, live=False)
     units = [plan.unit(number, known) for number in range(len(plan.presets) * 4 // 3)]
     early = [each.cluster for n, each in enumerate(units) if n % 4]  # type: ignore[union-attr]
@@ -206,7 +196,7 @@ def test_all_presets_come_at_first_and_one_unit_in_four_is_another_one() -> None
 def test_every_second_unit_follows_an_earlier_campaign_until_all_has_come() -> None:
     """The rest are those of a campaign that begins with nothing."""
     given = [entry(*(Submit("E", "r0"),) * times) for times in range(1, 12)]
-    known = Progress(corpus_at=[0] * 9, findings_at=[0] * 9)
+    known = Progress(findings_at=[0] * 9)
     units = [Plan(0, True, given).unit(number, known) for number in range(24)]
     follows = [unit for unit in units if isinstance(unit, WorkUnit) and unit.mode == "follow"]
     assert [unit.number for unit in follows] == [0, 2, 4, 6]
@@ -218,25 +208,6 @@ def test_every_second_unit_follows_an_earlier_campaign_until_all_has_come() -> N
     assert all(a.cluster == b.cluster for a, b in both if isinstance(a, WorkUnit))
 
 
-def test_a_unit_whose_cluster_can_serve_no_job_ends() -> None:
-    large = CLUSTERS["hybrid"]
-    [engine] = large.engines
-    small = replace(large, engines=(replace(engine, num_blocks=len(engine.groups)),))
-    entry = CorpusEntry(large.carrying(Job("r0", "x" * 40)), (Submit("E", "r0"), Schedule("E")))
-    made = 0
-
-    def make(cluster: Cluster) -> ModelMachine:
-        nonlocal made
-        made += 1
-        assert made <= 100, "the unit does not end"
-        return ModelMachine(cluster)
-
-    result = carry_out(WorkUnit(0, "mutate", small, 1, 50, (entry,)), make)
-    assert not result.error
-    assert result.steps == 0
-    assert made == 50
-
-
 def test_a_unit_depends_on_earlier_rounds_alone() -> None:
     plan, progress = Plan(3, live=False), Progress()
     first = carry_out(plan.unit(0, progress), ModelMachine)
@@ -245,23 +216,6 @@ def test_a_unit_depends_on_earlier_rounds_alone() -> None:
     progress.merge(plan.unit(0, progress), first)
     assert progress.corpus
     assert plan.unit(5, progress) == before
-    progress.corpus_at, progress.findings_at = [len(progress.corpus)] * 3, [0] * 3
-    modes = {plan.unit(number, progress).mode for number in range(60, 80)}
-    assert modes == {"fresh", "mutate"}
-
-
-@pytest.mark.parametrize("name", ["full", "pd-default", "pd-full", "sessions"])
-def test_changed_runs_are_possible(name: str) -> None:
-    """No changed run asks for what the cluster does not have: the model refuses that."""
-    cluster = CLUSTERS[name] if name in CLUSTERS else CLUSTERS["full"]
-    fresh = carry_out(WorkUnit(0, "fresh", cluster, 1, 100), ModelMachine)
-    entries = [kept.entry for kept in fresh.kept]
-    other = entries[0].cluster.carrying()
-    result = carry_out(WorkUnit(1, "mutate", other, 2, 800, tuple(entries[:3])), ModelMachine)
-    assert not result.error
-    assert result.runs > 5
-    assert not result.found
-    assert {mutated(entries[0], entries, other, Random(n)) for n in range(20)} != {entries[0]}
 
 
 def entry(*events: Any) -> CorpusEntry:
@@ -292,7 +246,7 @@ def test_the_estimate_by_hand(fresh: Sequence[int], left: float) -> None:
     estimate = unseen(seen(*fresh), STEP)
     assert estimate.unseen_at_least == pytest.approx(left, abs=0.051)
     assert estimate.in_next_unit == fresh.count(1) / 10
-    assert estimate.by_changed_runs == fresh.count(0)
+    assert estimate.by_followed_runs == fresh.count(0)
     assert unseen(seen(*fresh), PAIR).seen == 0
 
 
@@ -385,7 +339,7 @@ RULE = "promised_tokens_are_loaded"
 
 def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
     plan = Plan(0, live=True)
-    empty = Progress(corpus_at=[0] * 9, findings_at=[0] * 9)
+    empty = Progress(findings_at=[0] * 9)
     others = PLANS_EVERY * len(plan.planned)
     units = [plan.unit(number, empty) for number in range(len(plan.presets) + others)]
     of_plans = [unit for unit in units if isinstance(unit, PlansUnit)]

@@ -110,28 +110,10 @@ def until(run: Run, *wanted: type) -> None:
         run.take(next(e for e in run.stimuli if isinstance(e, (Schedule, TransferDone))))
 
 
-def served_once(here: Cluster) -> Run:
-    """The first turn is answered, and D keeps what it has of it."""
-    run = Run(ModelMachine(here), ())
-    for engine in ("P", "D"):
-        until(run, Submit)
-        run.take(Submit(engine, "r0"))
-    until(run, Submit)
-    return run
-
-
 def reverse_transfer(run: Run) -> Transfer:
     found = run.machine.state.transfer(REVERSE)
     assert found is not None
     return found
-
-
-def loaded(run: Run) -> tuple[int, int]:
-    """The local hit of the next turn on P, and what it loads."""
-    run.take(Submit("P", "r1"))
-    run.take(Schedule("P"))
-    (admission,) = run.steps[-1].effects.admissions or run.steps[-2].effects.admissions
-    return admission.hit, admission.external
 
 
 def test_a_turn_that_d_computes_itself_is_not_over_with_its_lease_on_p() -> None:
@@ -144,30 +126,6 @@ def test_a_turn_that_d_computes_itself_is_not_over_with_its_lease_on_p() -> None
     until(run, Submit)
     assert reverse_transfer(run).phase == Phase.OFFERED
     assert Submit("P", "r1") in run.stimuli
-
-
-@pytest.mark.parametrize(
-    ("groups", "follow_up", "spared"),
-    [
-        (FULL, "abc....de", 6),
-        (FULL, "abc....", 6),
-        (FULL, "abc...", 6),
-        (FULL, "abc..", 5),
-        (FULL, "abc", 3),
-        (FULL, "a", 1),
-        (HYBRID, "abc....de", 6),
-        (HYBRID, "abc....d", 6),
-        # P leaves the last token to D: the state is that of all its tokens, and is of no use.
-        (HYBRID, "abc....", 2),
-        (HYBRID, "abc", 0),
-        (WINDOWED, "abc....", 6),
-        (WINDOWED, "abc...", 2),
-    ],
-)
-def test_p_loads_what_its_groups_can_use(
-    groups: tuple[Group, ...], follow_up: str, spared: int
-) -> None:
-    assert sum(loaded(served_once(cluster(groups, "abc", 4, follow_up)))) == spared
 
 
 @pytest.mark.parametrize("length", range(1, 11))

@@ -20,11 +20,11 @@ class CampaignFinding(OutputPart, frozen=True, kw_only=True):
 
 class EstimatedUnseen(OutputPart, frozen=True, kw_only=True):
     """An estimate of what was not seen, from fresh units (see the page of campaigns). `seen` by
-    fresh units and `by_changed_runs` alone; `in_next_unit` new ones in the next fresh unit, and
+    fresh units and `by_followed_runs` alone; `in_next_unit` new ones in the next fresh unit, and
     `unseen_at_least` that are left."""
 
     seen: int
-    by_changed_runs: int
+    by_followed_runs: int
     in_next_unit: float
     unseen_at_least: float
 
