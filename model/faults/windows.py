@@ -54,7 +54,8 @@ def window_hit_one_block_short(window: Num, block_size: Num) -> Num:
     breaks="null_block_is_nobody",
     cluster="window",
     trace_events=4,
-    refutes=claims("window", "null_is_not_needed", "table_fits_its_tokens"),
+    refutes=claims("window", "null_is_not_needed", "table_fits_its_tokens")
+    | claims(("mamba", "state"), "null_is_not_needed", "state_is_there"),
 )
 def window_freed_too_soon(computed: Num, window: Num) -> Num:
     """vLLM freed blocks according to the scheduled tokens, not the processed tokens
