@@ -174,7 +174,7 @@ def report_spans_skipped_blocks(cluster: Cluster, step: Step, about: About) -> b
     in_vllm="KVCacheManager.get_computed_blocks",
     says="the KV event of a hit names blocks that the hit does not have, or the engine dies of it",
     signatures=(
-        seen("events_replay_to_the_cache", "Schedule", on=GROUPS)
+        seen("events_replay_to_the_cache", "Schedule", on=("window", "mamba"))
         | seen("engine_survives", "Schedule")
     ),
 )
