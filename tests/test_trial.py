@@ -68,7 +68,7 @@ def test_what_base_never_breaks_is_told_if_head_breaks_it_often_enough(
         both.drive([RUN])
         both.confirm([RUN.name])
         assert bool(both.introduced) is told
-        assert [trial.taken <= taken for _, trial in both.undecided] == [True] * (not told)
+        assert [trial.taken <= taken for _, trial in both.undecided.values()] == [True] * (not told)
         both.weigh_needs(lambda: True)
         assert len(both.too_few) == (not told)
         assert all("too few to say" in line and f"of {taken} runs" in line for line in both.too_few)

@@ -114,7 +114,7 @@ class Comparison:
         self.not_again: list[Candidate] = []
         self.unconfirmed: list[Candidate] = []
         self.on_both: set[Key] = set()
-        self.undecided: list[tuple[Confirmed, Trial]] = []
+        self.undecided: dict[Key, tuple[Confirmed, Trial]] = {}
         self.too_few: list[str] = []
         self.may_try: Callable[[], bool] = lambda: True
         self.looked_at = 0
@@ -320,7 +320,7 @@ class Comparison:
         """Tell what head breaks, and base in no run, if the whole search says so; and what head
         needs, or breaks, more often than base: a choice is a cost. `go_on` and `of_choices` are as
         for `Needs.weigh`. Raises Ended."""
-        left = self._pooled()
+        left, self.undecided = self.undecided, {}
         said = {key: trial.words for key, (_, trial) in left.items()}
         for key, (one, trial) in left.items():
             trial.counted.join(self.needs.counted)
@@ -345,17 +345,6 @@ class Comparison:
                 self.needs.not_more.append(trial.need)
             else:
                 self.too_few.append(said[key])
-
-    def _pooled(self) -> dict[Key, tuple[Confirmed, Trial]]:
-        """What trials have left undecided, with all trials of one break together."""
-        left: dict[Key, tuple[Confirmed, Trial]] = {}
-        for one, trial in self.undecided:
-            if one.found.key in left:
-                left[one.found.key][1].join(trial)
-            else:
-                left[one.found.key] = one, trial
-        self.undecided = []
-        return left
 
     def _base_shows(self, found: Break) -> bool:
         """Whether base shows a break in some run of the search."""
@@ -434,6 +423,8 @@ class Comparison:
         brief = any(severity(each.found) <= severity(found) for each in self.introduced)
         trial = tried(self, found, kinds, size=size, brief=brief)
         trial.beside |= beside
+        if found.key in self.undecided:
+            trial.join(self.undecided.pop(found.key)[1])
         if trial.is_told:
             self._introduce(one)
         elif trial.on_base:
@@ -441,7 +432,7 @@ class Comparison:
         elif trial.reason:
             self.unconfirmed.append(Candidate(one.workload, found))
         else:
-            self.undecided.append((one, trial))
+            self.undecided[found.key] = one, trial
         return trial.is_told
 
     def _settled(self, found: Break) -> bool:
@@ -449,9 +440,8 @@ class Comparison:
         its own, says nothing about a cluster with other features: each set of features has its own
         tries."""
         key, tries = found.key, self._tries
-        reported = self._is_introduced(key) or (
-            sum(one.found.key == key for one, _ in self.undecided) >= TRIALS
-        )
+        _, trial = self.undecided.get(key, (None, None))
+        reported = self._is_introduced(key) or (trial is not None and trial.parts >= TRIALS)
         known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
         in_all = sum(number for (of, _), number in tries.items() if of == key)
         over = tries[key, features_of(found)] >= TRIES or in_all >= TRIES_IN_ALL

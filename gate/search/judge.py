@@ -280,7 +280,9 @@ class _Judge:
         seen: dict[str, Sequence[Candidate | Confirmed]] = {
             "seen once on head and not again": both.not_again,
             "seen on head, and base could not be asked": both.unconfirmed,
-            "seen on head alone, and not tried in enough runs": [one for one, _ in both.undecided],
+            "seen on head alone, and not tried in enough runs": [
+                one for one, _ in both.undecided.values()
+            ],
         }
         needed = {
             "seen on head and not again": needs.not_again,

@@ -45,15 +45,15 @@ class TakesTrials(TakesRuns, Protocol):
 
 
 class Trial:
-    """What both sides show of runs like that of a break: `taken` is the number of runs, and
-    `counted` has in how many one side alone breaks it. `on_base` says that base does, and `beside`
-    that base breaks this check in another shape. `reason` says why base could not be asked, and
-    `ends` that head could not be driven any further."""
+    """What both sides show of runs like that of a break: `taken` is the number of runs, in so many
+    `parts` as trials were joined, and `counted` has in how many one side alone breaks it. `on_base`
+    says that base does, and `beside` that base breaks this check in another shape. `reason` says
+    why base could not be asked, and `ends` that head could not be driven any further."""
 
     def __init__(self, found: Break) -> None:
         self.found, self.need = found, found.need
         self.counted = Runs()
-        self.taken = 0
+        self.taken, self.parts = 0, 1
         self.on_base = self.beside = self.ends = False
         self.reason = ""
 
@@ -75,6 +75,7 @@ class Trial:
     def join(self, other: "Trial") -> None:
         """Add what another trial of the same break has shown."""
         self.taken += other.taken
+        self.parts += other.parts
         self.counted.join(other.counted)
         self.beside |= other.beside
 
