@@ -4,12 +4,14 @@ what only the sizes that kvproof chose show."""
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 pytest.importorskip("vllm")
 
 from kvproof.gate.difference.protocol import Drive, RecordRun
-from kvproof.gate.difference.workload import Follow
+from kvproof.gate.difference.record import Taken
+from kvproof.gate.difference.workload import Again, Follow, Play
 from kvproof.gate.side import connector_plans, requests
 from kvproof.live import user_sizes
 from kvproof.live.machine import LiveMachine
@@ -45,6 +47,10 @@ def test_an_engine_that_dies_when_it_is_made_is_a_break(
     assert "no block is left" in found.finding.sentence
     again = requests._driven(Drive(found.run("again")))
     assert [each.key for each in again.breaks] == [found.key]
+    runs = (Taken(RUN.cluster, RUN.events),) * 3
+    for workload, number in ((RUN, 1), (Again("runs", RUN.cluster, runs), 3)):
+        records = requests._driven(Drive(workload)).records
+        assert [[each.need for each in one.broken] for one in records] == [[found.need]] * number
     assert "cannot be made" in requests._recorded(RecordRun(found, "folder", "stem")).error
 
 
@@ -113,6 +119,10 @@ def test_groups_that_fail_with_small_blocks_alone_are_no_death_of_a_connector(
     accepts = connector_plans.accepts("offloading")
     assert accepts.plans
     assert bool(accepts.failing) is (sizes == "all")
+    for plan in accepts.failing[:1]:
+        result = connector_plans.driven(Play("run", "offloading", msgspec.to_builtins(plan)))
+        [found], [record] = result.breaks, result.records
+        assert [each.need for each in record.broken] == [found.need]
 
 
 def test_the_engines_of_each_preset_are_made_in_user_sizes() -> None:

@@ -277,12 +277,11 @@ class _Judge:
     def _not_run(self) -> list[str]:
         """What was not judged, one line each."""
         both, needs = self.comparison, self.comparison.needs
+        undecided = [one for one, _ in both.undecided.values()]
         seen: dict[str, Sequence[Candidate | Confirmed]] = {
             "seen once on head and not again": both.not_again,
             "seen on head, and base could not be asked": both.unconfirmed,
-            "seen on head alone, and not tried in enough runs": [
-                one for one, _ in both.undecided.values()
-            ],
+            "seen on head alone, and not tried in enough runs": undecided,
         }
         needed = {
             "seen on head and not again": needs.not_again,

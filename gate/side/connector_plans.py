@@ -192,6 +192,7 @@ class _Played:
         self.plan = msgspec.structs.replace(self.plan, actions=())
         findings = tuple(broken([Called(self.died, in_connector=True)], self.past))
         for found in (self._break(finding, 0, {}) for finding in findings):
+            self.recorder.judged(found.need)
             self.breaks[found.key] = found
         self.result = EpisodeResult(findings, 0, 0, Counter())
 

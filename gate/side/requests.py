@@ -135,7 +135,9 @@ def _driven(request: Drive, note: Note | None = None) -> Result:
     except AdapterDrift as drift:
         return Result(workload.name, reason=drift.why, entry=drift.entry)
     except EngineUnmade as error:
-        return unmade.shown(workload.name, error)
+        given = workload.runs if isinstance(workload, Again) else [workload]
+        drawn = isinstance(workload, Episodes)  # it has drawn none
+        return unmade.shown(workload.name, error, 0 if drawn else len(given))
     except Exception as error:
         return Result(workload.name, reason=_failure(error))
 

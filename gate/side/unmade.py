@@ -7,6 +7,7 @@ only where vLLM fails in the same way to make one in the sizes that users have.
 """
 
 from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
 from kvproof.invariants.engines import died
 from kvproof.live.blame import is_ours, is_refusal
@@ -81,8 +82,9 @@ def is_unmade(result: Result) -> bool:
     return any(each.signature == made_none and each.plan is None for each in result.breaks)
 
 
-def shown(name: str, unmade: EngineUnmade) -> Result:
-    """The result of a workload of this name whose engine cannot be made."""
+def shown(name: str, unmade: EngineUnmade, runs: int = 0) -> Result:
+    """The result of a workload of this name whose engine cannot be made, with a record for each of
+    the `runs` that were given."""
     dead, cluster = death_of(unmade.error), unmade.cluster
     engine = cluster.engines[0].name
     must = reason("must_start", "the engines of {cluster} start with vLLM", cluster=cluster.name)
@@ -97,4 +99,5 @@ def shown(name: str, unmade: EngineUnmade) -> Result:
         after=(),
         statement=dead.statement,
     )
-    return Result(name, breaks=(found,), steps=1)
+    record = Record(broken=(Broken(found.need),))
+    return Result(name, breaks=(found,), steps=1, records=(record,) * runs)
