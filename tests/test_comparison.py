@@ -29,7 +29,6 @@ from kvproof.gate.search.comparison import TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.plans.random_starts import random_start
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import (
@@ -44,7 +43,7 @@ from tests.fake_sides import (
     nothing,
     shows,
 )
-from tests.two_machines import FULL, broken, driven, result
+from tests.two_machines import FULL, broken, result
 
 KNOWN = broken("pool_adds_up", by="copied_before_filled")
 
@@ -337,28 +336,6 @@ def attrs_replaced(found: Break, **other: Any) -> Break:
 def replaced(found: Break, workload: Follow) -> Break:
     """A break that is shown by the run of a workload."""
     return attrs_replaced(found, events=workload.events)
-
-
-@pytest.mark.nightly
-def test_a_model_with_a_fault_is_judged_as_head(compare: Any) -> None:
-    """The whole comparison, on two models: the other way round it is mended."""
-
-    def wrong(workload: Workload) -> Result:
-        return driven(workload, ["double_free"])
-
-    fault = FAULTS["double_free"]
-    drawn = [Episodes("drawn", CLUSTERS[fault.cluster], seed=7, episodes=8, steps=20)]
-    found = compare(driven, wrong)
-    found.drive(drawn)
-    found.confirm(["drawn"])
-    assert {*fault.breaks} & {one.found.signature.check for one in found.introduced}
-    assert not list(found.of_base())
-    other = compare(wrong, driven)
-    other.drive(drawn)
-    other.confirm(["drawn"])
-    assert not other.introduced
-    told = [(kind, one.found.signature.check) for kind, one in other.of_base()]
-    assert {*fault.breaks} & {check for kind, check in told if kind == "mended"}
 
 
 DEAD = replace(broken("engine_survives", length=2), death="ValueError in f")

@@ -13,11 +13,13 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Broken, Need, Pair, Record
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
-from kvproof.gate.search import side, workloads
+from kvproof.gate.search import fresh, side, trial, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.costs import LIKELY, costs
 from kvproof.gate.search.fresh import FreshRuns, by_chance
 from kvproof.gate.search.needs import FRESH_MIN
+from kvproof.gate.search.search import LOOKS
+from kvproof.gate.search.trial import FRESH_MAX
 from kvproof.gate.side import around_scheduler
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
@@ -68,6 +70,7 @@ SLOW, WRONG = "hit_is_the_longest", "writer_is_alone"
         (WRONG, 5, SLOW, True),
         ("predicted_is_taken", 3, SLOW, True),  # bookkeeping
         (WRONG, 3, "engine_survives", True),
+        ("all_blocks_return", 3, "promised_tokens_are_loaded", True),  # of a connector
     ],
 )
 def test_performance_that_base_owes_to_a_graver_defect_is_not_counted(
@@ -312,6 +315,17 @@ def test_fresh_runs_are_none_of_the_search(compare: Compare, of: Any) -> None:
 
     FreshRuns(compare(takes, nothing), [plans_of(drawn)[0]]).take()
     assert not [each for each in plans_of(taken[0]) if each in plans_of(drawn)]
+
+
+def test_no_two_kinds_of_workloads_draw_the_same_plans() -> None:
+    """Else runs of the search would come again in those that are to say whether it was chance."""
+    looks = [workloads.looks(["offloading"], 0, look)[0] for look in range(1, LOOKS)]
+    parts = [workloads.of_connectors(["offloading"], 0, part)[0] for part in range(60)]
+    tried = range(trial.APART, trial.APART + FRESH_MAX)
+    taken = range(fresh.APART, fresh.APART + 60)
+    others = [workloads.near(parts[0], "near", 0, part) for part in (*range(60), *tried, *taken)]
+    seeds = [each.seed for each in (*looks, *parts, *others)]
+    assert len({*seeds}) == len(seeds)
 
 
 def plans_of(workload: Any) -> list[Any]:

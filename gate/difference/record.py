@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from kvproof.invariants.registry import CHECKS
+from kvproof.invariants.check import FOUND
 from kvproof.live.marks import mark
 from kvproof.model.because import Excuse, choice, release
 from kvproof.model.config import Cluster
@@ -243,7 +243,7 @@ def _engine(engine: Engine) -> Iterator[object]:
 
 def severity_of(check: str) -> Severity:
     """What a user would notice. A guard without a severity is bookkeeping by itself."""
-    known = CHECKS.get(check)
+    known = FOUND.get(check)
     return (known and known.severity) or Severity.BOOKKEEPING
 
 
