@@ -292,6 +292,29 @@ def idle_engine_has_every_output(played: Played) -> Iterator[Judged]:
 
 
 @check(
+    "the loop waits for a message only if every KV event was published",
+    origin="Scheduler.update_from_output; aibrix#2287",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def idle_engine_has_published(played: Played) -> Iterator[Judged]:
+    """Events are published with the output of a step. Those of what happens outside of a step, as
+    when a client empties the cache of an idle engine, may wait for the next one: until another
+    request happens to arrive, routers send requests here for what is gone (aibrix#2287)."""
+    for wait in played.waits:
+        if not wait.unpublished:
+            yield holds()
+        elif wait.number:
+            yield because(
+                idle(wait),
+                reason(
+                    "queued",
+                    "{events} KV events are queued, which no subscriber got",
+                    events=wait.unpublished,
+                ),
+            )
+
+
+@check(
     "the loop waits for a message only if every transfer was reported",
     origin="Scheduler.has_requests; vllm#43433",
     severity=Severity.LEAK,

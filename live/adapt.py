@@ -114,6 +114,13 @@ def keeps_every_state() -> bool:
     return "all" in get_args(get_type_hints(CacheConfig).get("mamba_cache_mode"))
 
 
+def mixes_embeddings() -> bool:
+    """Whether a prompt of this release may have token ids and embeddings."""
+    from vllm.v1.request import Request
+
+    return may_take(Request, "prompt_is_token_ids")
+
+
 class InOrder(set[Any]):
     """Names that are read in order. In which order those of a set are read depends on the seed of
     hashes, and so would the order in which blocks become free."""

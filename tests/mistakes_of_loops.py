@@ -48,6 +48,10 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         line(f"{CORE}.resume_scheduler", "PauseState.UNPAUSED", "PauseState.PAUSED_NEW"),
         "idle_engine_has_no_waiting_request",
     ),
+    "no step publishes its events": (
+        nothing("vllm.v1.core.block_pool:BlockPool.take_events"),
+        "idle_engine_has_published",
+    ),
     "a step in flight is no work": (
         line(f"{PROC}.has_work", "or bool(self.batch_queue)", ""),
         "idle_engine_has_every_output",

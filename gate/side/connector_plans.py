@@ -24,7 +24,7 @@ from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.connectors.episode import EpisodeResult, Played, RefusedOptions, play
 from kvproof.live.connectors.judging import CONTRACT, broken, mixed_up
 from kvproof.live.connectors.search import PlanSearch, accepted
-from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.live.connectors.shipped import IMAGES, SHIPPED
 from kvproof.live.connectors.subject import NoConnector, TestedConnector
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
@@ -131,11 +131,11 @@ def breaks(chosen: TestedConnector, plan: ConnectorPlan) -> tuple[Break, ...]:
 def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Shown | None:
     """What a plan of a finding, or of a break, shows with a connector or, if `own`, with that of
     the plan. None where the connector has not the classes with which a finding was seen, or cannot
-    take the plan."""
+    take the plan. What was seen without a connector may show with each."""
     if not isinstance(run, Play):
         return None
     of_plan = SHIPPED[run.connector].subject if run.connector in SHIPPED else chosen
-    if {*of_plan.classes} <= {*chosen.classes}:
+    if {*of_plan.classes} - {IMAGES.name} <= {*chosen.classes}:
         with contextlib.suppress(Exception, AdapterDrift):
             used, plan = of_plan if own else chosen, msgspec.convert(run.plan, ConnectorPlan)
             played = _Played(used.name, used, plan, None, None)

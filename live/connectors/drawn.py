@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kvproof.live import adapt
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.drawing import of_the_seed
@@ -30,6 +31,7 @@ from kvproof.model.plans.connector import (
     ResetCache,
     Restart,
     ResumeEngine,
+    Rows,
     RunSteps,
     Stand,
     SubmitRequest,
@@ -167,6 +169,9 @@ BESIDE: tuple[tuple[Beside, ...], ...] = (
 IMAGE_TOKENS_MAX = 5
 WHICH = st.integers(0, len(IMAGES) - 1)
 SIZES = st.integers(1, IMAGE_TOKENS_MAX)
+BEYOND = "", "", "", "embeddings", "images"
+"""What prompts have beside token ids, where a connector is not driven for it alone."""
+
 CALLS = st.sampled_from(("", "look-up", "get", "put"))
 VALUES = st.one_of(st.none(), st.integers(0, 3))
 
@@ -274,6 +279,12 @@ def plans(
         beside = draw(
             st.lists(st.sampled_from(subject.options), min_size=1, max_size=2, unique=True)
         )
+    # Last, so that what is drawn above is the same without them.
+    beyond = "" if subject.has_images or subject.hidden else draw(st.sampled_from(BEYOND))
+    if beyond == "embeddings" and adapt.mixes_embeddings():
+        actions = draw(with_embeddings(actions, size))
+    elif beyond == "images":
+        actions, room = draw(with_images(actions))
     return replace(
         layers,
         engine=engine,
@@ -292,6 +303,31 @@ def plans(
         options=tuple(pair for each in beside for pair in each),
         unlike=draw(st.sampled_from(("",) * 9 + subject.unlike)) if subject.unlike else "",
     )
+
+
+@st.composite
+def with_embeddings(draw: st.DrawFn, actions: Sequence[Action], size: int) -> list[Action]:
+    """Draw embeddings for some prompts. All have them at the same positions, which are one or two
+    blocks of `size` tokens or less, and some do not use them."""
+    at, tokens = draw(st.sampled_from((0, 1, size))), draw(st.sampled_from((1, size, 2 * size)))
+    kinds = st.sampled_from((None, Rows(at, tokens), Rows(at, tokens), Rows(at, tokens, False)))
+    return [
+        replace(each, rows=draw(kinds)) if isinstance(each, SubmitRequest) else each
+        for each in actions
+    ]
+
+
+@st.composite
+def with_images(draw: st.DrawFn, actions: Sequence[Action]) -> tuple[list[Action], int]:
+    """Draw images for some prompts, and the number of tokens in the encoder cache."""
+    items = draw(st.lists(st.tuples(WHICH, SIZES), min_size=2, max_size=3, unique=True))
+    pictures = [(), *draw(st.lists(albums(items), min_size=1, max_size=2))]
+    room = draw(encoder_room([size for _, size in items], pictures))
+    drawn = st.sampled_from(pictures)
+    return [
+        replace(each, images=draw(drawn)) if isinstance(each, SubmitRequest) else each
+        for each in actions
+    ], room
 
 
 @st.composite

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
+import torch
+
 from kvproof.live import adapt, blame, build, step_output
 from kvproof.live.arguments import Reads
 from kvproof.live.connectors import hidden
@@ -859,5 +861,12 @@ def _arguments(arrives: SubmitRequest) -> dict[str, Any]:
         more["mm_features"] = [
             MultiModalFeatureSpec(None, "image", each.name, PlaceholderRange(each.at, each.tokens))
             for each in arrives.whole
+        ]
+    if arrives.rows is not None:
+        rows = arrives.rows
+        more["prompt_embeds"] = torch.tensor([[row] * build.HIDDEN for row in arrives.embeddings])
+        given = range(rows.at, rows.at + rows.tokens)
+        more["prompt_is_token_ids"] = [
+            n not in given or not rows.used for n in range(arrives.tokens)
         ]
     return more

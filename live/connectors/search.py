@@ -246,7 +246,7 @@ TRIES_MAX = 150
 PLAIN = ("copies", "stops", "clock_ahead", "options", "load_failure", "uncut")
 """The fields of a plan whose defaults are tried."""
 
-PLAIN_REQUEST = ("beside", "computes_all", "images", "asks", "turn", "answer", "max_tokens")
+PLAIN_REQUEST = ("beside", "computes_all", "images", "asks", "turn", "answer", "max_tokens", "rows")
 """The fields of a request whose defaults are tried."""
 
 

@@ -325,6 +325,7 @@ class Episode:
             self.engine.held,
             self.statistics.noted,
             (*self.statistics.received.items(),),
+            sum(len(pool.kv_event_queue) for pool in self.engine.pools),
         )
 
     def _did(self) -> Did:

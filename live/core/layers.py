@@ -8,7 +8,7 @@ from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietl
 # isort: split
 
 import torch
-from vllm.config import KVTransferConfig
+from vllm.config import KVEventsConfig, KVTransferConfig
 
 from kvproof.live import adapt
 from kvproof.model.plans.engine import EnginePlan, Layer
@@ -82,6 +82,8 @@ def config_of(plan: EnginePlan, override: int | None) -> Any:
             engine_id="E",
             kv_load_failure_policy="recompute" if plan.recompute else "fail",
         )
+    if plan.prefix_caching:
+        further["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
     model = copy.copy(build.model_config())
     mamba = next((each for each in plan.layers if each.kind == "mamba"), None)
     made = build.config_of(

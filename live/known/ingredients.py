@@ -27,6 +27,7 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 from kvproof.model.plans.engine import EnginePlan
+from kvproof.model.plans.messages import Pause, Reset, Sleep, Wake
 
 T = TypeVar("T")
 Change = Callable[[Any], Any]
@@ -161,6 +162,17 @@ def _with_equal_keys(plan: ConnectorPlan) -> ConnectorPlan:
     return _each(SubmitRequest, beside="")(_with_nothing_cached(plan))  # type: ignore[no-any-return]
 
 
+def _with_each_row_used(plan: ConnectorPlan) -> ConnectorPlan:
+    """Each prompt with embeddings uses them."""
+    actions = (
+        replace(a, rows=replace(a.rows, used=True))
+        if isinstance(a, SubmitRequest) and a.rows
+        else a
+        for a in plan.actions
+    )
+    return replace(plan, actions=tuple(actions))
+
+
 def _with_a_step_between_resets(plan: ConnectorPlan) -> ConnectorPlan:
     def apart() -> Iterator[Any]:
         for before, action in zip((None, *plan.actions), plan.actions, strict=False):
@@ -197,6 +209,16 @@ def _with_no_sinks(plan: EnginePlan) -> EnginePlan:
     return replace(plan, layers=tuple(layers))
 
 
+# Changes of a loop
+
+
+def _with_no_emptied_cache(plan: EnginePlan) -> EnginePlan:
+    """No client empties the caches of the engine: not by a reset, a pause, or a sleep."""
+    kept = (each for each in plan.actions if not isinstance(each, Reset | Sleep | Wake))
+    actions = (replace(e, clear=False) if isinstance(e, Pause) else e for e in kept)
+    return replace(plan, actions=tuple(actions))
+
+
 INGREDIENTS: dict[type, dict[str, Change]] = {
     Cluster: {
         # D has a drafter, or its steps overlap.
@@ -211,7 +233,10 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
     ConnectorPlan: {
         # Of requests. One that asks for the log-probabilities of its prompt reads no cache.
         "begun_blocks": _with_whole_blocks,
+        "embeddings": _each(SubmitRequest, rows=None),
+        "embeddings_not_used": _with_each_row_used,
         "prompt_logprobs": _each(SubmitRequest, computes_all=False),
+        "request_images": _each(SubmitRequest, images=()),
         "salt_or_adapter": _with_equal_keys,
         "transfer_params": _each(SubmitRequest, asks=()),
         # Of what happens.
@@ -242,6 +267,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "blocks_outermost": _plan(layout="LBNHC"),  # `VLLM_KV_CACHE_LAYOUT`
         "no_hybrid_manager": _plan(hybrid=True),
         "pipeline_stages": _layers(stage=0),
+        "resets": _with_no_emptied_cache,
         "precisions": _layers(bytes=4),
         "sink_layers": _with_no_sinks,
     },

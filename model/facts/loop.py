@@ -66,8 +66,9 @@ class LoopWait(NamedTuple):
     workers still keep data; the `transfers` that the workers have begun and not reported; the
     `unfreed` ones without a transfer, whose blocks a prefill node keeps because it was not
     notified; and the blocks that are not free (`held`). `paused` says that a client wants it to
-    wait. `noted` has the counts in the engine's statistics, and `received` the counts that each
-    front passed on to its user."""
+    wait. `unpublished` is the number of KV events that no subscriber got yet. `noted` has the
+    counts in the engine's statistics, and `received` the counts that each front passed on to its
+    user."""
 
     number: int
     paused: bool
@@ -79,6 +80,7 @@ class LoopWait(NamedTuple):
     held: int = 0
     noted: Counts = Counts()
     received: tuple[tuple[str, Counts], ...] = ()
+    unpublished: int = 0
 
 
 class Played(NamedTuple):

@@ -1,10 +1,11 @@
 """The plan of an episode of a connector: an engine, and the actions on it in order. A plan is data:
 it can be shrunk, kept in a file and played again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.state import SAMPLED
@@ -67,12 +68,38 @@ class Image(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{IMAGES[self.which]}{self.tokens}"
 
 
+NO_TOKEN = "\0"
+"""The token of a prompt at the positions of embeddings: its id is 0."""
+
+EMBEDDED_FROM = chr(256)
+
+
+def embedded(token: str) -> str:
+    """The letter that stands for the embedding of a token in the content of a slot."""
+    return chr(ord(token) + ord(EMBEDDED_FROM))
+
+
+TOKEN_0 = "∅"
+"""The letter of the token with the id 0 in the content of a slot."""
+
+
+class Rows(Struct, frozen=True, forbid_unknown_fields=True):
+    """Embeddings that a request gives for `tokens` tokens of its prompt from position `at` on,
+    beside token ids for the others (`prompt_embeds`). If they are not `used`, these positions have
+    the token with the id 0 all the same (`prompt_is_token_ids`)."""
+
+    at: Annotated[int, Meta(ge=0, le=PROMPT_TOKENS_MAX)]
+    tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
+    used: bool = True
+
+
 class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=True):
     """A request arrives. Its prompt is the first `tokens` tokens of a family. `beside` is the cache
     salt or the LoRA adapter on which its KV depends too. With `computes_all` it reads no cache,
     because it asks for the log-probabilities of its prompt. Its `images` are in order, and are cut
     at the end of the prompt. `asks` is its demand on the connector. In a later turn, the `answer`
-    tokens from position `turn` on are an engine's earlier answer."""
+    tokens from position `turn` on are an engine's earlier answer. A prompt without images may have
+    embeddings in place of some tokens (`rows`)."""
 
     family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
     tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
@@ -83,33 +110,44 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
     asks: TransferParams = ()
     turn: Annotated[int, Meta(ge=0, le=PROMPT_TOKENS_MAX)] = 0
     answer: Annotated[int, Meta(ge=0, le=16)] = 0
+    rows: Rows | None = None
 
     @property
     def to_prefill(self) -> "SubmitRequest":
         """The same prompt, as a request to an engine that computes it for another engine."""
-        return SubmitRequest(
-            self.family, self.tokens, 1, self.beside, turn=self.turn, answer=self.answer
-        )
+        return replace(self, max_tokens=1, computes_all=False, asks=())
 
     @property
     def prompt(self) -> str:
-        """The prompt, with the letter of an image at each of its positions."""
-        return self._with({image: IMAGES[image.which] for image in self.whole})
+        """The prompt, with the letter of an image at each of its positions, and of an embedding."""
+        images = {image: IMAGES[image.which] for image in self.whole}
+        used = self.rows is not None and self.rows.used
+        return self._with(images, embedded if used else lambda _: TOKEN_0)
 
     @property
     def tokens_of_prompt(self) -> str:
         """The prompt as the engine gets it, with placeholders at the positions of images."""
-        return self._with(dict.fromkeys(self.whole, PLACEHOLDER))
+        return self._with(dict.fromkeys(self.whole, PLACEHOLDER), lambda _: NO_TOKEN)
+
+    @property
+    def embeddings(self) -> list[float]:
+        """A number for each token of the prompt, which stands for its embedding; 0 where none is
+        given."""
+        given = self._with({}, embedded)
+        return [float(ord(letter)) if letter > EMBEDDED_FROM else 0.0 for letter in given]
 
     @property
     def whole(self) -> tuple[Image, ...]:
         """The images that lie in the prompt as a whole."""
         return tuple(each for each in self.images if each.at + each.tokens <= self.tokens)
 
-    def _with(self, letters: dict[Image, str]) -> str:
+    def _with(self, letters: dict[Image, str], of_row: Callable[[str], str]) -> str:
         text = list(FAMILIES[self.family][: self.tokens])
         answered = slice(self.turn, self.turn + self.answer)
         text[answered] = SAMPLED * len(text[answered])
+        if self.rows is not None:
+            given = slice(self.rows.at, self.rows.at + self.rows.tokens)
+            text[given] = map(of_row, text[given])
         for image in letters:
             begin, end = max(image.at - image.before, 0), image.at + image.tokens + image.behind
             text[begin:end] = PLACEHOLDER * (min(end, len(text)) - begin)
@@ -456,6 +494,9 @@ def lines(plan: ConnectorPlan) -> list[str]:
             what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
             what += BESIDE[action.beside] + ", prompt log-probabilities" * action.computes_all
             what += "".join(f", image {i.name} at token {i.at}{_bare(i)}" for i in action.whole)
+            if action.rows is not None:
+                used = "" if action.rows.used else "unused "
+                what += f", {action.rows.tokens} {used}embeddings from token {action.rows.at} on"
             what += "".join(f", {name} {number}" for name, number in action.asks)
             arrived += 1
         else:
