@@ -7,9 +7,11 @@ All of it is where the name is declared: in the sentence there, and in the docst
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from kvproof.gate.side.known_plans import plans
 from kvproof.invariants.check import Check
 from kvproof.invariants.goals import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
@@ -209,7 +211,37 @@ def _fault(name: str) -> Explanation:
 MISSING = "which has no page in findings/ yet"
 
 
+EXPLAINED = FOLDER / "explained.md"
+
+
+@cache
+def _explained() -> dict[str, tuple[str, str]]:
+    """Return where each finding without a page of its own shows, and what is known of it."""
+    if not EXPLAINED.exists():
+        return {}
+    page = read_text(EXPLAINED, "page", PAGE_SIZE_MAX_MIB)
+    rows = (line.split("|") for line in page.splitlines() if line.startswith("| `"))
+    return {name.strip(" `"): (where.strip(), what.strip()) for _, name, where, what, _ in rows}
+
+
+def _without_page(name: str) -> Explanation:
+    where, what = _explained()[name]
+    breaks = {plan.check: None for of, plan in plans() if of == name}
+    return Explanation(
+        kind="what is known of vLLM, and counted, without a page of its own",
+        name=name,
+        sentence=f"{where}: {what}.",
+        severity=_gravest(breaks),
+        origin=", ".join(re.findall(r"\S+#\d+", what)),
+        breaks=tuple(breaks),
+        page=_path(EXPLAINED),
+        see=tuple(f"kvproof explain {each}" for each in breaks),
+    )
+
+
 def _finding(name: str) -> Explanation:
+    if name in _explained():
+        return _without_page(name)
     known = KNOWN.get(name)
     checks = sorted({each.check for each in known.signatures}) if known else []
     pages = (FOLDER / name / each for each in ("issue.md", "README.md"))
@@ -257,12 +289,13 @@ def _apart(cluster: Cluster) -> Iterator[str]:
 
 
 def _findings() -> Collection[str]:
-    return {*KNOWN, *(path.parent.name for path in FOLDER.glob("*/issue.md"))}
+    return {*KNOWN, *_explained(), *(path.parent.name for path in FOLDER.glob("*/issue.md"))}
 
 
 def _gravest(checks: Iterable[str]) -> str:
     """Name the gravest severity of these checks."""
-    severities = [CHECKS[name].severity for name in checks if name in CHECKS]
+    every = CHECKS | AROUND
+    severities = [every[name].severity for name in checks if name in every]
     known = [each for each in severities if each is not None]
     return min(known).words if known else ""
 
