@@ -14,6 +14,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recorded, Seen
 from kvproof.gate.difference.record import Need, Record
 from kvproof.gate.difference.result import Result
@@ -194,10 +195,18 @@ def test_what_base_cannot_be_asked_about_is_not_green(judged: Any) -> None:
 
 
 def test_what_too_few_runs_show_is_not_green(judged: Any) -> None:
-    def head(workload: Workload) -> Result:
-        return (nothing if is_tried(workload) else shows(CRASH, reached=(SOME,)))(workload)
+    """But for what is less grave than `--fail-on`."""
 
-    gate = judged(nothing, head)
+    def of(found: Break) -> Any:
+        def head(workload: Workload) -> Result:
+            return (nothing if is_tried(workload) else shows(found, reached=(SOME,)))(workload)
+
+        return judged(nothing, head)
+
+    lesser = of(broken("predicted_is_taken"))
+    assert (lesser.verdict, lesser.exit_code) == ("SAMPLED", 0)
+    assert any("too few to say" in line for line in lesser.not_run)
+    gate = of(CRASH)
     assert (gate.verdict, gate.exit_code, gate.findings) == ("UNKNOWN", 3, ())
     assert gate.reason.startswith("head alone broke engine_survives")
     assert "in 0 of 128 runs like the one that shows it, and base in none" in gate.reason

@@ -57,6 +57,7 @@ from kvproof.gate.source.statements import Places
 from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
 from kvproof.model.config.features.registry import used_by
+from kvproof.model.severity import Severity
 from kvproof.reports.output.gate import Class
 
 A = TypeVar("A")
@@ -115,7 +116,7 @@ class Comparison:
         self.unconfirmed: list[Candidate] = []
         self.on_both: set[Key] = set()
         self.undecided: dict[Key, tuple[Confirmed, Trial]] = {}
-        self.too_few: list[str] = []
+        self.too_few: dict[str, Severity] = {}
         self.may_try: Callable[[], bool] = lambda: True
         self.looked_at = 0
         self.notify: Callable[[Confirmed], None] = lambda _: None
@@ -338,13 +339,13 @@ class Comparison:
                 self.costs.append(one)
             else:
                 self._introduce(one)
-        for key, (_, trial) in left.items():
+        for key, (one, trial) in left.items():
             if key in self.on_both or self._is_introduced(key):
                 continue
             if trial.beside:  # this may be the same defect, which head was first to show like this
                 self.needs.not_more.append(trial.need)
             else:
-                self.too_few.append(said[key])
+                self.too_few[said[key]] = severity(one.found)
 
     def _base_shows(self, found: Break) -> bool:
         """Whether base shows a break in some run of the search."""

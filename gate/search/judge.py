@@ -222,9 +222,6 @@ class _Judge:
             f"{what}; use --budget {budget:.0f} or more"
         )
 
-    def _has_time(self) -> bool:
-        return bool(time.monotonic() < self.end)
-
     def _may_weigh_choices(self) -> bool:
         """Whether there is time for a choice of head: half of it is for the quantities."""
         half = (FOUND + WEIGHED) / 2
@@ -298,7 +295,7 @@ class _Judge:
             *both.one_sided,
             *both.undriven,
             *(f"{what}: {_with_place(one)}" for what, those in seen.items() for one in those),
-            *dict.fromkeys(both.too_few),
+            *both.too_few,
             *dict.fromkeys(
                 f"{what}: {in_words(each)}" for what, those in needed.items() for each in those
             ),
@@ -336,8 +333,9 @@ class _Judge:
             return f"{number} can be driven on base and not on head: {lost[0]}"
         if self.comparison.unconfirmed:
             return "base could not be asked about what breaks on head"
-        if self.comparison.too_few:
-            return self.comparison.too_few[0]
+        few = self.comparison.too_few
+        if grave := [words for words, each in few.items() if each <= self.args.fail_on]:
+            return grave[0]
         if any(not each.is_choice for each in self.comparison.needs.unweighed):
             return "what head does more often than base without a reason was not weighed in time"
         return self._never_ran()
