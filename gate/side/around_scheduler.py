@@ -18,8 +18,11 @@ from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
 from kvproof.invariants.check import Check, Tally, broken_by
 from kvproof.invariants.engines import engine_survives
 from kvproof.invariants.registry import checks_of
+from kvproof.live.connectors import judging
+from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.contract.lookup import last_line
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.facts.connectors import BEHAVIOUR, Past
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
 from kvproof.model.files.folders import made_folder
@@ -38,8 +41,8 @@ TRIES = 2_000
 """The number of random starts among which those with the kinds of layers of another are looked for:
 there may be none."""
 
-CHECKS: dict[str, Check] = {check.id: check for check in checks_of(Startup, Played)}
-"""The checks of both by id."""
+CHECKS: dict[str, Check] = {check.id: check for check in checks_of(Startup, Played)} | CONTRACT
+"""The checks by id: of both, and of the store that an engine may have."""
 
 
 RANDOM: dict[type[Starts] | type[Loops], Callable[[int], EnginePlan]] = {
@@ -88,6 +91,9 @@ def broken(seen: Startup | Played, tally: Tally | None = None) -> Iterator[Findi
         if lives or check.of_dead:
             # All are judged, as what comes later may have an excuse.
             yield from [*broken_by([check], seen, tally)][:1]
+    if isinstance(seen, Played):
+        of_store = judging.broken(seen.store, Past(), tally)
+        yield from {each.invariant: each for each in reversed([*of_store])}.values()
 
 
 def driven(
@@ -160,6 +166,8 @@ def _record(seen: Iterable[Startup | Played], found: Iterable[Break], *, whole: 
         recorder.marked(each.marks)
         if isinstance(each, Startup) and each.run is not None:
             recorder.marked(each.run.marks)
+        if isinstance(each, Played):
+            each = each._replace(store=tuple(f for f in each.store if isinstance(f, BEHAVIOUR)))
         recorder.seen((*each._replace(died=None)[1:], died))
         for name, number in each.counts:
             recorder.count(name, number)
@@ -215,7 +223,8 @@ def _course(seen: list[Startup | Played]) -> Course:
     judged: dict[str, None] = {}
     for at, each in enumerate(seen):
         if each.waits if isinstance(each, Played) else not (at or each.refused):
-            judged |= dict.fromkeys(check.id for check in checks_of(type(each)))
+            kinds = {type(each), *map(type, each.store if isinstance(each, Played) else ())}
+            judged |= dict.fromkeys(check.id for check in checks_of(*kinds))
     return Course(dead=dead, ended=not dead, judged=tuple(judged))
 
 

@@ -33,17 +33,12 @@ from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import (
-    BlocksKept,
+    BEHAVIOUR,
     Called,
     Fact,
     ItemEncoded,
-    LoadEnded,
-    Matched,
-    Owed,
     Past,
-    Promised,
     PromptReported,
-    SendEnded,
     Unfreed,
     Waits,
 )
@@ -58,10 +53,6 @@ from kvproof.model.state import Death
 COPY = "copy_of_load_not_reserved"
 """The finding that explains a request that lacks a block for a copy of its state alone, beside
 others that have blocks, and the requests behind it."""
-
-BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Owed, Waits, Unfreed)
-"""The facts by which two vLLMs behave the same or not, beside the answers and the state of the
-engine (`DrivenEngine.shown`): what the connector answered, and what it still owes."""
 
 
 def known() -> tuple[KitConnector, ...]:

@@ -402,7 +402,8 @@ class Numbers:
         key = layer, prefix
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = self._free(crc32("\n".join(key).encode()))
+            text = "\n".join(key).encode("utf-8", "surrogatepass")  # a token may be any number
+            number = self._numbers[key] = self._free(crc32(text))
             self._homes[number] = key
         return number
 

@@ -23,15 +23,14 @@ from kvproof.model.state import NULL, SAMPLED
 
 
 class Owners:
-    """The requests of one engine. `loads` has, by request, the promised loads that have not ended.
-    `model` is the name of the model if it is not the first one, because its KV differs. `counted`
-    counts what happened of which there is no fact. With `local`, windows are chunked local
-    attention; the tokens of an attention block lie on `ranks` ranks in turn."""
+    """The requests of one engine, which has this `scheduler`. `loads` has, by request, the promised
+    loads that have not ended. `model` is the name of the model if it is not the first one, because
+    its KV differs. `counted` counts what happened of which there is no fact. With `local`, windows
+    are chunked local attention; the tokens of an attention block lie on `ranks` ranks in turn."""
 
-    def __init__(
-        self, cfg: EngineConfig, scheduler: Any, local: bool = False, ranks: int = 1
-    ) -> None:
-        self.cfg, self.scheduler, self.local, self.ranks = cfg, scheduler, local, ranks
+    def __init__(self, cfg: EngineConfig, local: bool = False, ranks: int = 1) -> None:
+        self.cfg, self.local, self.ranks = cfg, local, ranks
+        self.scheduler: Any = None
         self.model = ""
         self.prompts: dict[str, str] = {}
         self.beside: dict[str, str] = {}

@@ -117,6 +117,11 @@ class TestedConnector:
         return ROUTES if self.has_peers else self.asks
 
     @property
+    def is_plain_store(self) -> bool:
+        """Whether it stores KV of one engine, and needs nothing else of the engine."""
+        return not (self.pair or self.has_peers or self.has_images or self.hidden)
+
+    @property
     def has_images(self) -> bool:
         """Whether requests have images."""
         return self.images or ENCODER in self.extra

@@ -18,10 +18,12 @@ from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
 
 from kvproof.live import adapt, contract_check
+from kvproof.live.contract.features import KIT
 from kvproof.live.core.caches import Caches
 from kvproof.live.core.executor import Executor
 from kvproof.live.core.grammars import structured
 from kvproof.live.core.layers import config_of
+from kvproof.live.core.stored import Store
 from kvproof.live.marks import mark
 from kvproof.live.observer import shown
 from kvproof.model.plans.engine import EnginePlan
@@ -98,14 +100,20 @@ def _untuned() -> Iterator[None]:
 
 class Engine:
     """An engine core and its workers, after its start-up on workers with so much `memory` in bytes.
-    `override` is its `num_gpu_blocks_override`. Raises the exceptions of its start-up, and
-    AdapterDrift."""
+    `override` is its `num_gpu_blocks_override`. It may have a `store`. Raises the exceptions of its
+    start-up, and AdapterDrift."""
 
-    def __init__(self, plan: EnginePlan, memory: Sequence[int], override: int | None) -> None:
-        contract_check.check().require(["start-up"])
-        self.plan, self.override = plan, override
+    def __init__(
+        self,
+        plan: EnginePlan,
+        memory: Sequence[int],
+        override: int | None,
+        store: Store | None = None,
+    ) -> None:
+        contract_check.check().require(["start-up", *[KIT] * (store is not None)])
+        self.plan, self.override, self.store = plan, override, store
         self.executor = Executor(plan, memory)
-        config = config_of(plan, override)
+        config = config_of(plan, override, store.settings if store is not None else None)
         try:
             with _untuned():
                 self.core: Any = Core(config, True, "", lambda _: self.executor, True)
@@ -116,6 +124,9 @@ class Engine:
             raise
         self.pools = shown.pools(self.core.scheduler)
         self.prefixes: dict[bytes, object] = {}
+        if store is not None:
+            parts = plan, self.core.scheduler, self.caches.groups
+            self.executor.observed = store.observe(*parts)
 
     @property
     def vllm_config(self) -> Any:
@@ -255,4 +266,6 @@ class Engine:
 
     def close(self) -> None:
         """Close the resources that the engine has opened."""
+        for worker in self.executor.observed.workers if self.executor.observed else ():
+            worker.connector.shutdown()
         self.core.scheduler.shutdown()

@@ -74,7 +74,9 @@ class Episode:
         self.call_begins: Callable[[], None] = lambda: None
         self.known: tuple[SizeKnown, ...] = ()
         if plan.auto:
-            self.known = ready.known(engine.core, config_of(engine.plan, engine.override))
+            connector = engine.store.settings if engine.store is not None else None
+            before = config_of(engine.plan, engine.override, connector)
+            self.known = ready.known(engine.core, before)
         self.statistics = Statistics()
         self.statistics.install(engine.core.scheduler)
         sent = [each for each in plan.actions if isinstance(each, Send)]
@@ -84,6 +86,7 @@ class Episode:
         self.grammars.install(engine.core.structured_output_manager)
         self.worker = engine.executor
         self.worker.thinks = thinks
+        self.observed = self.worker.observed
         self.worker.moment, self.worker.reported = self.moment, self.statistics.of_workers
         self.worker.began, self.worker.settled = self._began, self._settled
         self.worker.begun = self.worker.tokens = 0
@@ -123,6 +126,8 @@ class Episode:
         self._read()
         self._look()
         self.idle.append(self._left_over(len(self.idle) + 1))
+        if self.observed is not None:
+            self.observed.settle()
         while self.left and not self.engine.core.input_queue.qsize():
             self._act()
         if self.engine.core.input_queue.qsize():
@@ -130,6 +135,8 @@ class Episode:
         if self.paused:
             self._resume()
         else:
+            if self.observed is not None:
+                self.observed.note_owed()
             raise LoopEnd
 
     def _took(self, message: Any) -> None:
@@ -137,6 +144,8 @@ class Episode:
         kind, what = message
         if kind.name == "ADD":
             self.clients[what[0].request_id].taken = True
+            if self.observed is not None:
+                self.observed.arrive(what[0], "".join(map(chr, what[0].prompt_token_ids)))
         elif kind.name == "ABORT":
             for name in what:
                 self.clients[name].gone = True
@@ -270,6 +279,8 @@ class Episode:
             self._count(outputs)
             if outputs.outputs or outputs.utility_output is not None:  # not statistics alone
                 self.busy = 0
+            if self.observed is not None:
+                self.observed.answered(outputs)
             if outputs.utility_output is None:  # that is for the client of the call alone
                 self.statistics.receive(outputs)
             for each in outputs.outputs:
@@ -376,6 +387,7 @@ class Episode:
             exported=self.statistics.metrics.exported(),
             marks=(*self.marks,),
             counts=self._counted(),
+            store=tuple(self.observed.take_facts()) if self.observed is not None else (),
         )
 
 

@@ -4,9 +4,11 @@ data about the requests of each step, and end transfers when the plan says so.""
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from kvproof.live import adapt
+from kvproof.live.connectors.observed import ObservedEngine
 from kvproof.live.core.grammars import END_OF_REASONING, known
 from kvproof.live.core.layers import spec_of
 from kvproof.live.driver import nixl
@@ -44,6 +46,9 @@ LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
 MEMORY = frozenset({"weights", "kv_cache"})
 """The parts of the memory that sleeping workers give up."""
 
+LOADS = "finished_recving"
+"""The field of a report that has the loads which have ended."""
+
 UNKNOWN = -1
 """A draft token that the scheduler does not know."""
 
@@ -51,13 +56,15 @@ UNKNOWN = -1
 class _Step(NamedTuple):
     """A step with tokens: its draft tokens by request, its parts, the number of tokens that each
     request has before the last one that it samples, the report of the workers, and the requests
-    whose draft tokens are rejected."""
+    whose draft tokens are rejected. `works` is the number of works of the kit's device until
+    then."""
 
     drafts: Mapping[str, Sequence[int]]
     parts: Sequence[Flight]
     before: Mapping[str, int]
     reported: Any
     rejected: set[str]
+    works: int
 
     def next_of(self, name: str) -> int:
         """The number of tokens that the answer of a request has after the step, if it samples."""
@@ -80,7 +87,8 @@ class Executor:
     a token took into account, by request and by the number of tokens before it. For `unsure`
     requests these numbers are wrong from some step on, because rejected draft tokens were counted.
     `thinks` has the number of tokens of reasoning with which the answer of a request begins.
-    `asleep` are the parts of the memory that are given up."""
+    `asleep` are the parts of the memory that are given up. An engine with a store is `observed`:
+    the workers of the kit carry out its steps, too."""
 
     supported_tasks = ("generate",)
 
@@ -110,6 +118,7 @@ class Executor:
         self.unsure: set[str] = set()
         self.thinks: Mapping[str, int] = {}
         self.asleep: frozenset[str] = frozenset()
+        self.observed: ObservedEngine | None = None
         self._computed: deque[_Step] = deque()
         self._sampled: _Step | None = None
 
@@ -185,7 +194,8 @@ class Executor:
         output = scheduler_output
         for name in output.finished_req_ids:
             self.prompts.pop(name, None)
-        self._transfer(output.kv_connector_metadata)
+        if self.observed is None:
+            self._transfer(output.kv_connector_metadata)
         self.steps += 1
         self.begun += 1
         self.executed.append(shown.plain(output))
@@ -193,7 +203,11 @@ class Executor:
         self.tokens += count
         self.began(output)
         parts, before = self._parts(output)
-        step = _Step(output.scheduled_spec_decode_tokens, parts, before, self._reported(), set())
+        reported, works = self._reported(), 0
+        if self.observed is not None:
+            reported = self._executed(self.observed, output)
+            works = self.observed.clock.order.computed
+        step = _Step(output.scheduled_spec_decode_tokens, parts, before, reported, set(), works)
         if count:  # sampling is a call of its own
             self._computed.append(step)
             return StepOutput(None, lambda: None) if non_block else None
@@ -230,7 +244,7 @@ class Executor:
         for part, tokens in zip(step.parts, made.sampled_token_ids, strict=True):
             self._end_reasoning(part.request, step.next_of(part.request) - len(tokens), tokens)
         self._sampled = step
-        output = StepOutput(made, self._taken)
+        output = StepOutput(made, partial(self._taken, step))
         return output if non_block else output.result()
 
     def _end_reasoning(self, name: str, first: int, tokens: list[int]) -> None:
@@ -240,9 +254,11 @@ class Executor:
         if name in self.thinks and 0 <= at < len(tokens):
             tokens[at] = END_OF_REASONING
 
-    def _taken(self) -> None:
+    def _taken(self, step: _Step) -> None:
         self.moment()
         self.steps -= 1
+        if self.observed is not None:
+            self.observed.clock.order.finish(step.works)
 
     # The requests of a step.
 
@@ -271,6 +287,15 @@ class Executor:
 
     # Transfers.
 
+    def _executed(self, observed: ObservedEngine, output: Any) -> Any:
+        """Carry out a step on the kit's workers. Returns the report of their connectors, with the
+        statistics of this executor in place of their own."""
+        report = observed.execute(output).kv_connector_output
+        if report is not None:
+            report.kv_connector_stats = None
+            self.reported(report, {LOADS: set(report.finished_recving or ())})
+        return report
+
     def _transfer(self, metadata: Any) -> None:
         if metadata is None:
             return
@@ -289,7 +314,7 @@ class Executor:
             return
         if kind == "load":
             self.notified.add(name)
-        kinds = ["finished_sending" if kind == "send" else "finished_recving"]
+        kinds = ["finished_sending" if kind == "send" else LOADS]
         if kind == "load" and fails and adapt.reports_failed_reads():
             kinds.append("failed_recving")
         for each in kinds:

@@ -1,6 +1,7 @@
 """The layers of a plan, and the config of its engine, as vLLM's objects."""
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietly)
@@ -70,18 +71,24 @@ def _no_v(kind: Any, common: dict[str, Any]) -> dict[str, Any]:
     return adapt.accepted(kind, head_size_v=0) if size > one else {}
 
 
-def config_of(plan: EnginePlan, override: int | None) -> Any:
-    """The config of an engine before its start-up. `override` is its `num_gpu_blocks_override`."""
+def config_of(
+    plan: EnginePlan, override: int | None, connector: Mapping[str, Any] | None = None
+) -> Any:
+    """The config of an engine before its start-up. `override` is its `num_gpu_blocks_override`, and
+    `connector` has settings of `KVTransferConfig`."""
     further: dict[str, Any] = {}
+    hybrid = plan.hybrid
     if plan.drafts:
         further["speculative_config"] = build.drafter(plan.drafts)
     if plan.connected:
+        connector = {"kv_connector": "NixlConnector", "engine_id": "E"}
+    if connector is not None:
         further["kv_transfer_config"] = KVTransferConfig(
-            kv_connector="NixlConnector",
             kv_role="kv_both",
-            engine_id="E",
             kv_load_failure_policy="recompute" if plan.recompute else "fail",
+            **connector,
         )
+        hybrid = hybrid and build.supports_groups(further["kv_transfer_config"])
     if plan.prefix_caching:
         further["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
     model = copy.copy(build.model_config())
@@ -94,13 +101,13 @@ def config_of(plan: EnginePlan, override: int | None) -> Any:
         prefix_caching=plan.prefix_caching,
         overlaps=plan.overlaps and plan.stages == 1,
         states=(_states(plan), mamba.block) if mamba else None,
-        scheduling={"disable_hybrid_kv_cache_manager": not plan.hybrid},
+        scheduling={"disable_hybrid_kv_cache_manager": not hybrid},
         **further,
     )
     model.max_model_len = made.scheduler_config.max_model_len = plan.max_model_len
     model.original_max_model_len = -1 if plan.auto else plan.max_model_len
     made.parallel_config.pipeline_parallel_size = plan.stages
     made.parallel_config.decode_context_parallel_size = plan.shards
-    made.scheduler_config.disable_hybrid_kv_cache_manager = not plan.hybrid
+    made.scheduler_config.disable_hybrid_kv_cache_manager = not hybrid
     made.cache_config.num_gpu_blocks_override = override
     return made

@@ -122,6 +122,7 @@ class Front(ABC):
         from vllm.v1.engine.output_processor import OutputProcessor
 
         self.passed: list[Any] = []
+        self.failed: Exception | None = None
         self.metrics = metrics
         self.engine = _Engine()
         self.front = front = unstarted(adapt.first([self.kind]))
@@ -137,18 +138,23 @@ class Front(ABC):
 
     def _record(self, *, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
         self.passed.append(scheduler_stats)
-        if self.metrics is not None:
-            self.metrics.record(scheduler_stats, iteration_stats)
+        try:
+            if self.metrics is not None:
+                self.metrics.record(scheduler_stats, iteration_stats)
+        except Exception as error:  # of vLLM's logger; the front would catch it
+            self.failed = error
 
     def add(self, request: Any) -> None:
         """Pass a request to the engine."""
         self.front.output_processor.add_request(request, None, queue=self.queue)
 
     def take(self, outputs: Any) -> list[Any]:
-        """Pass on the outputs of a step."""
+        """Pass on the outputs of a step. Raises the exception of vLLM's logger."""
         self.engine.outputs.append(outputs)
         self.passed.clear()
         self._step()
+        if self.failed is not None:
+            raise self.failed
         return [each for each in self.passed if each is not None]
 
     @abstractmethod

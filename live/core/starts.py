@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kvproof.live import adapt, blame
 from kvproof.live.core.engine import ALONE, PLENTY_BYTES, REFUSALS, Engine
 from kvproof.live.core.episode import played
+from kvproof.live.core.stored import Store, stored
 from kvproof.live.death import death_of, place
 from kvproof.live.endless import watched
 from kvproof.live.marks import mark
@@ -47,7 +48,14 @@ def carried_out(
     there is a list `undriven`, to which the AdapterDrift is added."""
     if not plan.layers:
         return []
-    starts, engine = _given(plan) if plan.is_given else _planned(plan)
+    with stored(plan) as store:
+        return _carried_out(plan, store, undriven)
+
+
+def _carried_out(
+    plan: EnginePlan, store: Store | None, undriven: list[AdapterDrift] | None
+) -> list[Startup | Played]:
+    starts, engine = _given(plan, store) if plan.is_given else _planned(plan)
     if engine is None:
         return [*starts]
     with closing(engine):
@@ -62,12 +70,12 @@ def carried_out(
             return [*starts]
 
 
-def _given(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
+def _given(plan: EnginePlan, store: Store | None) -> tuple[list[Startup], Engine | None]:
     """The start of an engine of given sizes, and the engine."""
     memory = PLENTY_BYTES
     if plan.auto:  # some releases fit to the memory alone, others to the given blocks too
         memory = plan.blocks * max(each.content_bytes * each.block for each in plan.layers)
-    start, engine = _start(plan, plan.blocks, [memory] * len(plan.workers()))
+    start, engine = _start(plan, plan.blocks, [memory] * len(plan.workers()), store)
     return [start], engine
 
 
@@ -164,7 +172,7 @@ def _once(plan: EnginePlan, blocks: int | None, memory: Sequence[int]) -> Startu
 
 
 def _start(
-    plan: EnginePlan, blocks: int | None, memory: Sequence[int]
+    plan: EnginePlan, blocks: int | None, memory: Sequence[int], store: Store | None = None
 ) -> tuple[Startup, Engine | None]:
     """Start an engine, and run one request on it unless its sizes are given. Without an engine, it
     was refused or has died."""
@@ -172,7 +180,7 @@ def _start(
     engine: Engine | None = None
     try:
         with watched() as call_begins:
-            engine = Engine(plan, memory, blocks if plan.override else None)
+            engine = Engine(plan, memory, blocks if plan.override else None, store)
             start = start._replace(**_made(engine))
             if not plan.is_given:
                 start = start._replace(run=alone(engine, call_begins))

@@ -600,6 +600,10 @@ Fact: TypeAlias = (
     | ItemsOwed
 )
 
+BEHAVIOUR = (Matched, Promised, LoadEnded, BlocksKept, SendEnded, Owed, Waits, Unfreed)
+"""The facts by which two vLLMs behave the same or not, beside the answers and the state of an
+engine: what the connector answered, and what it still owes."""
+
 COUNTED: dict[type, str] = {
     Matched: "answers",
     Promised: "loads",

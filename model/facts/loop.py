@@ -3,6 +3,7 @@ here imports vLLM."""
 
 from typing import NamedTuple
 
+from kvproof.model.facts.connectors import Fact
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import Death
 
@@ -93,7 +94,7 @@ class Played(NamedTuple):
     answers to each call of a client. `known` has the sizes that the front of an engine with a
     fitted length assumes. `exported` has the metrics of what the engine `did`. `marks` has a number
     for all that could be seen at each moment (`live.marks`), and `counts` what was counted, by
-    name."""
+    name. `store` has what the connector of an engine with a store did."""
 
     plan: EnginePlan
     died: Death | None = None
@@ -111,3 +112,4 @@ class Played(NamedTuple):
     exported: Exported | None = None
     marks: tuple[int, ...] = ()
     counts: tuple[tuple[str, int], ...] = ()
+    store: tuple[Fact, ...] = ()

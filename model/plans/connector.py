@@ -486,7 +486,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
         more += ", images are not cut" * plan.uncut
     shown = [
         f"engine: {engine.num_blocks} blocks; {plan.words}; {engine.chunk_tokens} tokens a "
-        f"step{more}; {_copies(plan.copies)}"
+        f"step{more}; {copies_in_words(plan.copies)}"
     ]
     arrived = 0
     for number, action in enumerate(plan.actions, 1):
@@ -540,7 +540,8 @@ BESIDE: dict[str, str] = {"": "", "salt": ", with a cache salt", "lora": ", with
 """What a request has beside its tokens, in words."""
 
 
-def _copies(copies: Copies) -> str:
+def copies_in_words(copies: Copies) -> str:
+    """When background copies are made and reported."""
     when = "late" if copies.late else "at once"
     return f"background copies are made {when} and reported after {copies.steps} steps"
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from kvproof.model.plans.connector import Copies, copies_in_words
 from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action, words
 
 Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"]
@@ -75,7 +76,8 @@ class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
     Mamba layer keeps the state after each block, not only after the last block of a step.
 
     A `connected` engine has a NIXL connector, and a failed load ends its request unless
-    `recompute`."""
+    `recompute`. An engine of given sizes may have a `store` in place of it: a connector of the kit
+    by its short name, in which copies are made as `copies` says."""
 
     layers: Annotated[tuple[Layer, ...], Meta(max_length=LAYERS_MAX)]
     max_model_len: Count
@@ -98,6 +100,8 @@ class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
     every_state: bool = False
     connected: bool = False
     recompute: bool = False
+    store: Annotated[str, Meta(max_length=32)] = ""
+    copies: Copies = Copies()
     actions: Annotated[tuple[Action, ...], Meta(max_length=ACTIONS_MAX)] = ()
 
     @property
@@ -174,6 +178,7 @@ def lines(plan: EnginePlan) -> list[str]:
     flags += [_number(plan.drafts, "draft token")] * (plan.drafts > 0)
     flags += ["every state is kept"] * plan.every_state
     flags += ["a NIXL connector"] * plan.connected
+    flags += [f"the store {plan.store}, {copies_in_words(plan.copies)}"] * bool(plan.store)
     length = "at most " * plan.auto + f"{plan.max_model_len} tokens"
     alone = "" if plan.is_given else f", {plan.answer_tokens} of them answered"
     return [

@@ -1,0 +1,72 @@
+"""The store of an engine core: a connector of the kit, with the kit's workers and fakes. So clients
+of an engine's loop meet a real connector, and real bytes."""
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kvproof.live.connectors.observed import ObservedEngine
+from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.live.connectors.subject import TestedConnector
+from kvproof.live.fakes.clock import Clock
+from kvproof.live.fakes.replaced import device
+from kvproof.model.config import EngineConfig, Group
+from kvproof.model.errors import UsageError
+from kvproof.model.facts.startup import StartedGroup
+from kvproof.model.plans.connector import ConnectorPlan
+from kvproof.model.plans.engine import EnginePlan
+
+
+class Store(NamedTuple):
+    """A connector, its settings of `KVTransferConfig`, and the clock of its copies."""
+
+    subject: TestedConnector
+    settings: Mapping[str, Any]
+    clock: Clock
+
+    def observe(
+        self, plan: EnginePlan, scheduler: Any, groups: tuple[StartedGroup, ...]
+    ) -> ObservedEngine:
+        """Make the workers of an engine that has started with these cache groups, and observe its
+        connector from now on."""
+        engine = EngineConfig(
+            "E",
+            tuple(map(_group, groups)),
+            num_blocks=scheduler.kv_cache_config.num_blocks,
+            chunk_tokens=plan.chunk_tokens,
+            prefix_caching=plan.prefix_caching,
+            steps_in_flight=1 + plan.overlaps,
+        )
+        observed = ObservedEngine(
+            ConnectorPlan(engine, (), copies=plan.copies), self.clock, self.subject.keeps_prompts
+        )
+        observed.observe(scheduler)
+        return observed
+
+
+def _group(group: StartedGroup) -> Group:
+    """A cache group as the kit has it. Plans of given sizes have no others."""
+    return Group("window" if group.window else "full", group.block, window=group.window)
+
+
+@contextmanager
+def stored(plan: EnginePlan) -> Iterator[Store | None]:
+    """Put the fakes of the device in place until the block ends, if the plan has a store. Raises
+    UsageError where the kit does not drive it in one engine."""
+    if not plan.store:
+        yield None
+        return
+    alone = [n for n, each in SHIPPED.items() if each.subject.is_plain_store and not each.dummy]
+    if plan.store not in alone or not plan.is_given or plan.connected or plan.stages > 1:
+        why = f"An engine core is not driven with the store {plan.store!r} and these sizes"
+        raise UsageError(f"{why}. Use given sizes, one stage and one of: {', '.join(alone)}.")
+    subject = SHIPPED[plan.store].subject
+    clock = Clock(plan.copies, subject.by_block)
+    with tempfile.TemporaryDirectory(prefix="kvproof-loop-") as folder, device(clock):
+        try:
+            yield Store(subject, subject.settings(Path(folder)), clock)
+        finally:
+            clock.over = True
+            clock.end()
