@@ -112,13 +112,17 @@ def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_kills_the_front_is_told() -> None:
-    """A connector that answers fewer than no tokens: vLLM's logger refuses to count them."""
-    died = {seen.died.place for seen in map(play, _of_example()) if seen.died}
-    assert "ValueError in inc" in died
+    """A connector that offers fewer than no tokens: vLLM's logger refuses to count them."""
+    seen = play(plan_of("example", 5))
+    assert seen.died is not None
+    assert seen.died.place == "ValueError in inc"
 
 
-def _of_example() -> list[EnginePlan]:
-    return [plan_of("example", seed) for seed in (5, 6, 12)]
+def test_where_the_kit_fails_at_a_wrong_answer_the_answer_is_the_break() -> None:
+    """Its workers have no block for what the scheduler computes after such an offer."""
+    seen = play(plan_of("example", 24))
+    assert (seen.died, seen.waits) == (None, ())
+    assert "matched_tokens_are_in_the_prompt" in {each.invariant for each in broken(seen)}
 
 
 def test_a_store_that_is_not_driven_is_refused() -> None:

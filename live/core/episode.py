@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproof.live import blame, contract_check
+from kvproof.live.connectors.judging import broken
 from kvproof.live.core import front, ready
 from kvproof.live.core.engine import ALONE, PLENTY_BYTES, Core, Engine, LoopEnd, Messages
 from kvproof.live.core.grammars import Grammars
@@ -18,6 +19,7 @@ from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.observer import shown
 from kvproof.model import interruption
+from kvproof.model.facts.connectors import Past
 from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played, SizeKnown
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.messages import (
@@ -358,6 +360,14 @@ class Episode:
             self._read()
         except Exception as error:
             interruption.check()
+            observed = self.observed
+            if (
+                observed is not None
+                and blame.is_ours(error)
+                and any(broken(observed.facts, Past()))
+            ):
+                # The kit fails at what the connector answered before.
+                return seen._replace(store=tuple(observed.take_facts()))
             blame.spare(error)
             self.worker.spare(error)
             seen = seen._replace(died=death_of(error))
