@@ -122,7 +122,7 @@ def test_where_the_kit_fails_at_a_wrong_answer_the_answer_is_the_break() -> None
     """Its workers have no block for what the scheduler computes after such an offer."""
     seen = play(plan_of("example", 24))
     assert (seen.died, seen.waits) == (None, ())
-    assert "matched_tokens_are_in_the_prompt" in {each.invariant for each in broken(seen)}
+    assert "matched_tokens_can_be_loaded" in {each.invariant for each in broken(seen)}
 
 
 def test_a_store_that_is_not_driven_is_refused() -> None:

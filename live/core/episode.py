@@ -360,17 +360,12 @@ class Episode:
             self._read()
         except Exception as error:
             interruption.check()
-            observed = self.observed
-            if (
-                observed is not None
-                and blame.is_ours(error)
-                and any(broken(observed.facts, Past()))
-            ):
-                # The kit fails at what the connector answered before.
-                return seen._replace(store=tuple(observed.take_facts()))
+            facts = self.observed.take_facts() if self.observed is not None else []
+            if blame.is_ours(error) and any(broken(facts, Past())):
+                return seen._replace(store=tuple(facts))  # the kit fails at a wrong answer
             blame.spare(error)
             self.worker.spare(error)
-            seen = seen._replace(died=death_of(error))
+            seen = seen._replace(died=death_of(error), store=tuple(facts))
         return seen._replace(
             requests=tuple(
                 ClientRequest(
@@ -397,7 +392,7 @@ class Episode:
             exported=self.statistics.metrics.exported(),
             marks=(*self.marks,),
             counts=self._counted(),
-            store=tuple(self.observed.take_facts()) if self.observed is not None else (),
+            store=seen.store or tuple(self.observed.take_facts() if self.observed else ()),
         )
 
 
