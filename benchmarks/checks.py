@@ -3,7 +3,7 @@
     python benchmarks/checks.py --results FOLDER [--runs 1000] [--vllm PATH] [--seed N]
 
 It writes reports/checks.md. Of the runs, half are episodes of clusters, three tenths plans for
-connectors, and the rest loops and starts of engines, of the vLLM that is installed or given. Each
+connectors, and the rest engines that start, of the vLLM that is installed or given. Each
 part of ten runs is kept in the folder, so a run that was stopped continues. The excuses of a check
 are read from its source, and from what it calls in invariants/. Exit code: 0 the page is written, 2
 bad usage.
@@ -32,8 +32,7 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
-from kvproof.model.plans.random_loops import random_loop
-from kvproof.model.plans.random_starts import random_start
+from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
 
@@ -41,7 +40,7 @@ PAGE = Path(__file__).parents[1] / "reports" / "checks.md"
 PART = 10
 """The number of runs that are kept together."""
 
-OF_TEN = {"clusters": 5, "plans": 3, "loops": 1, "starts": 1}
+OF_TEN = {"clusters": 5, "plans": 3, "engines": 2}
 """How many of ten runs are of each kind."""
 
 STEPS = 40
@@ -143,27 +142,21 @@ def plans_for_connectors(seed: int, runs: int, into: Counted) -> None:
             search(shipped.subject, 1, seed, shrinks=False)
 
 
-def around(kind_name: str) -> Driver:
-    """Random loops, or starts, of engines."""
+def engines(seed: int, runs: int, into: Counted) -> None:
+    """Random engines, with the messages to their loops."""
+    from kvproof.gate.side import around_scheduler
 
-    def runs_of(seed: int, runs: int, into: Counted) -> None:
-        from kvproof.gate.side import around_scheduler
-
-        drawn = random_loop if kind_name == "loops" else random_start
-        for number in range(seed * runs, (seed + 1) * runs):
-            with refusals(into):
-                for seen in around_scheduler.taken(drawn(number)):
-                    for _ in around_scheduler.broken(seen, Tally()):
-                        pass
-
-    return runs_of
+    for number in range(seed * runs, (seed + 1) * runs):
+        with refusals(into):
+            for seen in around_scheduler.taken(random_engine(number)):
+                for _ in around_scheduler.broken(seen, Tally()):
+                    pass
 
 
 DRIVERS: dict[str, Driver] = {
     "clusters": episodes_of_clusters,
     "plans": plans_for_connectors,
-    "loops": around("loops"),
-    "starts": around("starts"),
+    "engines": engines,
 }
 
 
@@ -249,8 +242,7 @@ def asked_in(check: Check) -> str:
     kinds = {
         "clusters": {Engine, State, Step, Ending},
         "plans": facts,
-        "loops": {Played},
-        "starts": {Startup},
+        "engines": {Startup, Played},
     }
     return ", ".join(kind for kind, types in kinds.items() if types & set(check.judged))
 

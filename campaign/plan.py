@@ -17,10 +17,10 @@ from itertools import count
 from math import ceil
 from random import Random
 
-from kvproof.campaign.planned import LOOPS, START_UPS
+from kvproof.campaign.planned import ENGINES
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import CorpusEntry, PlansUnit, Unit, WorkUnit
-from kvproof.gate.difference.workload import Loops, Plays, Starts
+from kvproof.gate.difference.workload import Engines, Plays
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
@@ -45,8 +45,7 @@ OTHERS_EVERY = 4
 of units takes another cluster."""
 
 PLANS_EVERY = 5
-"""On live vLLM, one of this number of units has plans: of a connector, of start-ups, or of a
-loop."""
+"""On live vLLM, one of this number of units has plans: of a connector, or of engine cores."""
 
 PLANS = 5
 """Plans of a unit."""
@@ -85,7 +84,7 @@ class Plan:
         self.following = ceil(len(given) / FOLLOWED)
         self.presets = [*CLUSTERS, *(LIVE_CLUSTERS if live else ())]
         Random(seed).shuffle(self.presets)
-        self.planned = [START_UPS, LOOPS, *(n for n, each in SHIPPED.items() if not each.dummy)]
+        self.planned = [ENGINES, *(n for n, each in SHIPPED.items() if not each.dummy)]
         Random(seed).shuffle(self.planned)
 
     def unit(self, number: int, progress: Progress) -> Unit:
@@ -107,12 +106,12 @@ class Plan:
             return PlansUnit(number, self.plans(turn // PLANS_EVERY, seed), known)
         return WorkUnit(number, "fresh", self.cluster(turn), seed, FRESH_STEPS, (), known)
 
-    def plans(self, number: int, seed: int) -> Plays | Starts | Loops:
-        """Return the plans of a unit: one connector after the other, start-ups, and loops."""
+    def plans(self, number: int, seed: int) -> Plays | Engines:
+        """Return the plans of a unit: one connector after the other, and engine cores."""
         name = self.planned[number % len(self.planned)]
-        if name == START_UPS:
-            return Starts(name, seed, PLANS)
-        return Loops(name, seed, PLANS) if name == LOOPS else Plays(name, name, seed, PLANS)
+        if name == ENGINES:
+            return Engines(name, seed, 2 * PLANS)
+        return Plays(name, name, seed, PLANS)
 
     def cluster(self, number: int) -> Cluster:
         """Return the cluster of a fresh unit: a preset or a random cluster, one after the other,

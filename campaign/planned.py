@@ -1,5 +1,5 @@
-"""This module carries out a unit of random plans: of a connector that vLLM ships, of start-ups, or
-of the loop of an engine. They are driven and judged as the gate does."""
+"""This module carries out a unit of random plans: of a connector that vLLM ships, or of engine
+cores. They are driven and judged as the gate does."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -14,15 +14,15 @@ from kvproof.campaign.unit import CorpusEntry, FoundRun, PlansUnit, UnitResult
 from kvproof.gate.difference.judged import Break, Note
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import shrunk
-from kvproof.gate.difference.workload import Fixed, Follow, Loops, Planned, Play, Plays, Starts
+from kvproof.gate.difference.workload import Engines, Fixed, Follow, Planned, Play, Plays
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.known_plans import DrivesPlan, Shown, likeness, sign_of
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import Found
 
-START_UPS, LOOPS = "start-ups", "loops"
-"""The names of the plans that are not of a connector."""
+ENGINES = "engines"
+"""The name of the plans that are not of a connector."""
 
 OF_TWO = {check.id for check in around_scheduler.CHECKS.values() if check.of_two}
 """The checks that compare two vLLMs."""
@@ -59,7 +59,7 @@ def carry_out_plans(unit: PlansUnit) -> UnitResult:
     return UnitResult(
         number=unit.number,
         steps=result.steps,
-        runs=plans.episodes if isinstance(plans, Plays) else plans.plans,
+        runs=plans.episodes,
         shown=tuple(shown),
         found=tuple(found.values()),
         met=dict(sorted(met.items())),
@@ -67,7 +67,7 @@ def carry_out_plans(unit: PlansUnit) -> UnitResult:
     )
 
 
-def driven(plans: Fixed | Plays | Starts | Loops, note: Note | None = None) -> Result:
+def driven(plans: Fixed | Plays | Engines, note: Note | None = None) -> Result:
     """Return what plans break. Raises AdapterDrift where this vLLM cannot be driven like this."""
     if isinstance(plans, Play | Plays):
         from kvproof.gate.side import connector_plans  # imports all of vLLM
@@ -119,8 +119,8 @@ def _found(unit: PlansUnit, result: Result, met: Counter[str]) -> dict[Signature
 
 
 def _breaks_alone(found: Break) -> bool:
-    """Whether a plan shows its finding in a process of its own. One of a start-up or a loop has
-    nothing that could outlive its engine."""
+    """Whether a plan shows its finding in a process of its own. One of an engine core
+    has nothing that could outlive its engine."""
     if not isinstance(found.plan, Play):
         return True
     from kvproof.gate.side import connector_plans

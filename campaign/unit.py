@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from kvproof.gate.difference.workload import Loop, Loops, Play, Plays, Start, Starts
+from kvproof.gate.difference.workload import Engines, Planned, Plays
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.signature import Signature
@@ -47,11 +47,11 @@ class WorkUnit(WorkPart, frozen=True, tag_field="kind", tag="runs"):
 
 
 class PlansUnit(WorkPart, frozen=True, tag_field="kind", tag="plans"):
-    """A piece of work: random plans for a connector that vLLM ships, for start-ups, or for the loop
-    of an engine. `known` is as in `WorkUnit`."""
+    """A piece of work: random plans for a connector that vLLM ships, or for an engine core.
+    `known` is as in `WorkUnit`."""
 
     number: int
-    plans: Plays | Starts | Loops
+    plans: Plays | Engines
     known: tuple[Signature, ...] = ()
 
 
@@ -71,7 +71,7 @@ class FoundRun(WorkPart, frozen=True):
 
     signature: Signature
     found: Found
-    entry: CorpusEntry | Play | Start | Loop
+    entry: CorpusEntry | Planned
 
     @property
     def length(self) -> int:

@@ -1,4 +1,4 @@
-"""`kvproof replay` of the plan of a start-up or of a loop, which the gate wrote."""
+"""`kvproof replay` of the plan of an engine core, which the gate wrote."""
 
 import argparse
 

@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "trace",
         type=Path,
         metavar="TRACE",
-        help="a trace, a record, or the plan of a start-up or of a loop",
+        help="a trace, a record, or the plan of an engine core",
     )
     options.add_machine(parser, default=None)
     options.add_vllm(parser)

@@ -11,7 +11,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.protocol import Accepts, Recorded, RecordRun, Seen
 from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Again, Follow, Loops, Plays, Starts, Workload, follow
+from kvproof.gate.difference.workload import Again, Follow, Plays, Workload, follow
 from kvproof.gate.search.comparison import Comparison
 from tests.two_machines import FULL, broken, result
 
@@ -46,8 +46,7 @@ def _with_records(found: Result, run: Workload) -> Result:
     broken = tuple(Broken(each.need) for each in found.breaks if not each.finding.excuses)
     record = Record(broken=broken, whole=found.whole)
     fixed = run.runs if isinstance(run, Again) else run.plans if isinstance(run, Plays) else ()
-    drawn = run.plans if isinstance(run, Starts | Loops) else getattr(run, "episodes", 0)
-    number = len(fixed or ()) or drawn or 1
+    number = len(fixed or ()) or getattr(run, "episodes", 1)
     return replace(found, records=(record,) * number)
 
 

@@ -18,7 +18,7 @@ from kvproof.campaign.figures import unseen
 from kvproof.campaign.folder import STATE, CampaignFolder
 from kvproof.campaign.machine import TRIES_MAX
 from kvproof.campaign.plan import PLANS_EVERY, Plan
-from kvproof.campaign.planned import LOOPS, START_UPS
+from kvproof.campaign.planned import ENGINES
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress, SeenBehaviour
 from kvproof.campaign.unit import CorpusEntry, PlansUnit, WorkUnit, packed, result_of, unit_of
@@ -344,7 +344,7 @@ def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
     units = [plan.unit(number, empty) for number in range(len(plan.presets) + others)]
     of_plans = [unit for unit in units if isinstance(unit, PlansUnit)]
     assert sorted(unit.plans.name for unit in of_plans) == sorted(plan.planned)
-    assert {START_UPS, LOOPS, "offloading", "nixl-pull"} < {*plan.planned}
+    assert {ENGINES, "offloading", "nixl-pull"} < {*plan.planned}
     assert "decode-bench" not in plan.planned  # wrong on purpose
     assert [unit_of(packed(unit)) for unit in of_plans] == of_plans
 
@@ -369,7 +369,7 @@ def _ours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.live
-@pytest.mark.parametrize("name", ["offloading", START_UPS, LOOPS])
+@pytest.mark.parametrize("name", ["offloading", ENGINES])
 def test_a_unit_depends_on_itself_alone(name: str) -> None:
     from kvproof.campaign.planned import carry_out_plans
 

@@ -15,13 +15,13 @@ from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import AT_ONCE
 from kvproof.gate.difference.workload import (
+    ENGINE,
+    LOOP,
+    Engine,
+    Engines,
     Episodes,
     Follow,
-    Loop,
-    Loops,
     Plays,
-    Start,
-    Starts,
     Workload,
     follow,
 )
@@ -29,7 +29,7 @@ from kvproof.gate.search.comparison import TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
-from kvproof.model.plans.random_starts import random_start
+from kvproof.model.plans.engine import given
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import (
     CRASH,
@@ -136,23 +136,23 @@ def test_a_shape_that_base_shows_nowhere_tells_head_s_break_from_another_of_the_
     assert not found.too_few
 
 
-START = Start("", msgspec.to_builtins(random_start(0)))
 OF_LOOP = replace(
-    broken("all_blocks_return", "Loop"),
-    cluster=replaced_fields(FULL, name=Loop.WHAT),
-    plan=START,
+    broken("all_blocks_return", LOOP),
+    cluster=replaced_fields(FULL, name=ENGINE),
+    plan=Engine("", msgspec.to_builtins(given())),
 )
-STARTS = Starts("starts", 0, 40)
+ENGINES = Engines("engines", 0, 80)
 
 
-def test_a_break_of_a_loop_is_looked_for_on_base_in_loops_of_given_sizes_too(compare: Any) -> None:
+def test_a_break_of_a_loop_is_looked_for_on_base_in_engines_like_its_own(compare: Any) -> None:
     def base(workload: Workload) -> Result:
-        return result(workload.name, *([OF_LOOP] if isinstance(workload, Loops) else ()))
+        alike = isinstance(workload, Engines) and workload.like == OF_LOOP.plan.plan
+        return result(workload.name, *([OF_LOOP] if alike else ()))
 
     for side, told in ((base, []), (nothing, [OF_LOOP])):
         found = compare(side, shows(OF_LOOP))
-        found.drive([STARTS])
-        found.confirm([STARTS.name])
+        found.drive([ENGINES])
+        found.confirm([ENGINES.name])
         assert [each.found for each in found.introduced] == told
 
 
@@ -161,12 +161,12 @@ def test_loops_that_one_side_cannot_drive_are_named_and_say_nothing(compare: Any
         return Result(workload.name, without_loops="no loop")
 
     found = compare(without, shows(OF_LOOP))
-    found.drive([STARTS])
-    found.confirm([STARTS.name])
+    found.drive([ENGINES])
+    found.confirm([ENGINES.name])
     assert (found.introduced, found.only_on_base) == ([], [])
     assert found.undriven == ["1 workload on base: no loop"]
     found = compare(nothing, without)
-    found.drive([STARTS])
+    found.drive([ENGINES])
     assert found.only_on_base == ["no loop"]
 
 
@@ -180,7 +180,7 @@ def test_what_is_left_out_is_counted(compare: Any) -> None:
 
     found = compare(nothing, head)
     found.drive([Plays(f"plans {n}", "offloading", plans=({},) * 40) for n in range(2)])
-    found.drive([STARTS])
+    found.drive([ENGINES])
     assert found.undriven == [
         "the loops after 3 start-ups on head: NIXL refuses the layers",
         "2 workloads of 40 plans on head: it takes more than 60 s",

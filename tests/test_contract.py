@@ -207,20 +207,20 @@ def watched_without() -> str:
 def started_without() -> str:
     """Only the start-up does not fit."""
     from kvproof.live.core.engine import Engine
-    from kvproof.model.plans.random_starts import random_start
+    from kvproof.model.plans.random_engines import random_engine
 
     with pytest.raises(AdapterDrift) as drift:
-        Engine(random_start(0), (), None)
+        Engine(random_engine(0), (), None)
     return str(drift.value)
 
 
 def looped_without() -> str:
     """Only the loop does not fit."""
     from kvproof.live.core.starts import carried_out
-    from kvproof.model.plans.random_loops import random_loop
+    from kvproof.model.plans.engine import given
 
     with pytest.raises(AdapterDrift) as drift:
-        carried_out(random_loop(0))
+        carried_out(given())
     return str(drift.value)
 
 

@@ -13,7 +13,7 @@ import pytest
 from kvproof.campaign import planned
 from kvproof.gate.difference.course import Course
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.workload import Loop, Planned, Play, Start
+from kvproof.gate.difference.workload import Engine, Planned, Play
 from kvproof.gate.side import known_plans
 from kvproof.gate.side.known_plans import (
     KnownPlan,
@@ -33,12 +33,12 @@ from kvproof.model.plans.engine import EnginePlan, given
 from kvproof.model.plans.messages import Pause, Resume, Send
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
-from tests import mistakes_of_loops
+from tests import mistakes_of_engines
 from tests.cover import others_nightly
 from tests.in_vllm import instead, nothing
 
 KEPT = list(plans())
-PLANS = (Play.PLAN, Start.PLAN, Loop.PLAN)
+PLANS = (Play.PLAN, Engine.PLAN)
 
 
 def acting(*actions: dict[str, Any]) -> Play:
@@ -158,7 +158,7 @@ PAUSED = given((Send(0, "r0", 0, 4, 1), Pause(0, "keep"), Send(1, "r1", 0, 4, 1)
 RUNS: list[tuple[str, Planned]] = [
     ("aborts", next(each.run for _, each in KEPT if each.needs == ("aborts",))),
     ("sink_layers", next(each.run for _, each in KEPT if each.needs == ("sink_layers",))),
-    ("pauses", Loop("", msgspec.to_builtins(PAUSED))),
+    ("pauses", Engine("", msgspec.to_builtins(PAUSED))),
 ]
 """An ingredient of each kind of run, and a run with it."""
 
@@ -257,10 +257,10 @@ def test_a_plan_that_this_vllm_cannot_take_explains_nothing(
     assert connector_plans.shown(connector_plans.subject(plan.run), plan.run) is None
 
 
-def test_a_start_up_explains_no_connector(known: Callable[..., str]) -> None:
-    start = Start("", {"layers": []})
-    assert not known(broken(), broken(), plan=start)
-    assert known(broken(plan=start), broken(plan=start), plan=start) == FILES
+def test_an_engine_core_explains_no_connector(known: Callable[..., str]) -> None:
+    engine = Engine("", {"layers": []})
+    assert not known(broken(), broken(), plan=engine)
+    assert known(broken(plan=engine), broken(plan=engine), plan=engine) == FILES
 
 
 @pytest.mark.live
@@ -317,7 +317,7 @@ FULL = "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager.__init__"
     [
         ("zeroed_before_saved", nothing(WAITING)),
         ("sink_manager_dies_at_start", instead(FULL, takes_no_option)),
-        ("waits_in_a_pause", mistakes_of_loops.MISTAKES["a request that waits is no work"][0]),
+        ("waits_in_a_pause", mistakes_of_engines.MISTAKES["a request that waits is no work"][0]),
     ],
 )
 def test_another_mistake_that_breaks_the_same_is_new(
@@ -325,7 +325,7 @@ def test_another_mistake_that_breaks_the_same_is_new(
 ) -> None:
     """Of a connector, of a start-up, and of a loop."""
     pytest.importorskip("vllm")
-    rule, run = "idle_engine_has_no_waiting_request", Loop("", msgspec.to_builtins(PAUSED))
+    rule, run = "idle_engine_has_no_waiting_request", Engine("", msgspec.to_builtins(PAUSED))
     made = "waits_in_a_pause", KnownPlan(rule, run, needs=("pauses",))
     plan = next(plan for of, plan in [*KEPT, made] if of == name)
     monkeypatch.setitem(INGREDIENTS[EnginePlan], "pauses", pauses)

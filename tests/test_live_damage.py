@@ -12,9 +12,11 @@ from kvproof.invariants.registry import INVARIANTS
 from kvproof.live import endless
 from kvproof.live.death import DoesNotEnd, place
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Schedule, Submit
-from kvproof.model.plans.random_loops import random_loop
-from kvproof.model.plans.random_starts import random_start
+from kvproof.model.plans.engine import given
+from kvproof.model.plans.messages import Send
+from kvproof.model.plans.random_engines import COUNTED, GIVEN, random_engine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
 from kvproof.strategies.run import Run
@@ -22,6 +24,9 @@ from tests.in_vllm import POOL, SCHEDULER, around, instead
 from tests.watching import live_machine
 
 pytestmark = pytest.mark.live
+
+SERVES = given((Send(0, "r0", 0, 4, 1),))
+"""An engine of given sizes that serves a request."""
 
 
 def counted_for_ever() -> None:
@@ -78,8 +83,7 @@ def in_a_start_up() -> str:
     """What a start-up dies of."""
     from kvproof.live.core.starts import carried_out
 
-    plan = next(p for p in map(random_start, itertools.count()) if p.layers)
-    [start] = carried_out(plan)
+    [start] = carried_out(random_engine(0, COUNTED))
     return f"{start.died}"
 
 
@@ -87,7 +91,7 @@ def in_a_loop() -> str:
     """What the loop of an engine dies of."""
     from kvproof.live.core.starts import carried_out
 
-    return f"{carried_out(random_loop(0))[-1].died}"
+    return f"{carried_out(SERVES)[-1].died}"
 
 
 MADE = "vllm.v1.engine.core:EngineCore._initialize_kv_caches"
@@ -127,10 +131,10 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
 
     instead(f"{SCHEDULER}.__init__", unmade)(monkeypatch)
     if raised is ValueError:
-        with pytest.raises(ValueError, match="no engine"):
-            carried_out(random_loop(0))[-1]
+        with pytest.raises(AdapterDrift, match="ValueError: no engine"):
+            carried_out(SERVES)
         return
-    died = carried_out(random_loop(0))[-1].died
+    died = carried_out(SERVES)[-1].died
     assert died is not None
     assert (died.exception, died.function) == ("AssertionError", unmade.__name__)
 
@@ -152,11 +156,10 @@ def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch)
     around(STEPS, slow)(monkeypatch)
     for number in range(2):
         before = next(calls)
-        assert carried_out(random_loop(number))[-1].died is None
+        assert carried_out(random_engine(number, GIVEN))[-1].died is None
         assert next(calls) - before > 10
     before = next(calls)
-    plan = next(p for p in map(random_start, itertools.count()) if p.layers)
-    assert not any(start.died for start in carried_out(plan))
+    assert not any(start.died for start in carried_out(random_engine(0, COUNTED)))
     assert next(calls) - before > 10
 
 

@@ -24,7 +24,7 @@ from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Admit, Complete, Schedule, Submit
 from kvproof.model.plans.connector import ConnectorPlan, ResetCache, RunSteps, SubmitRequest
-from kvproof.model.plans.random_loops import random_loop
+from kvproof.model.plans.random_engines import GIVEN, random_engine
 from kvproof.model.presets import CLUSTERS
 from tests.connectors.store import Store
 from tests.in_vllm import rewritten
@@ -125,7 +125,7 @@ def test_a_loop_calls_with_one_more_argument(
         takes_one_more(monkeypatch, each, name, times)
     calls_with_one_more(monkeypatch, caller, called)
     for number in range(40):
-        assert carried_out(random_loop(number))[-1].died is None, number
+        assert carried_out(random_engine(number, GIVEN))[-1].died is None, number
         if times:
             return
     raise AssertionError("it was never called")
@@ -146,7 +146,7 @@ def test_the_queue_of_a_loop_is_asked_with_a_timeout(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(
         EngineCoreProc, name, rewritten(getattr(EngineCoreProc, name), waits, longer)
     )
-    assert carried_out(random_loop(0))[-1].died is None
+    assert carried_out(random_engine(0, GIVEN))[-1].died is None
 
 
 def test_an_argument_that_is_gone_is_drift() -> None:

@@ -69,16 +69,15 @@ def test_traces_come_first_then_some_presets_then_the_others_take_turns_with_the
     with compared(nothing, full) as found:
         searching(found, fails=some_presets()).run()
     kinds = [name.split()[0] for name in found.names]
-    assert kinds[:2] == ["finding", "starts"]
+    assert kinds[:2] == ["finding", "engines"]
     presets = {each.name for each in workloads.of_presets(0)}
-    assert found.names[1:4] == ["starts", "loops", OTHER.name]
-    assert found.names[4] == "episodes of full"  # the traces on it reach what head changes
+    assert found.names[1:3] == ["engines", OTHER.name]
+    assert found.names[3] == "episodes of full"  # the traces on it reach what head changes
     begin = next(n for n, name in enumerate(found.names) if "random" in name)
-    assert {*found.names[4:begin]} < presets  # each pair of features, but not all presets
+    assert {*found.names[3:begin]} < presets  # each pair of features, but not all presets
     turn = [name.split(",")[0] for name in found.names[begin:]]
-    assert {f"episodes like {RUN.name}", "starts"} < {
-        *turn
-    }  # its cluster, and what else reaches it
+    # Its cluster, and what else reaches it.
+    assert {f"episodes like {RUN.name}", "engines"} < {*turn}
     assert [*found.on_base] == [*found.on_head] == found.names
 
 

@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from kvproof.gate.difference.record import COUNTED, COUNTER, Pair, Record, Recorder
-from kvproof.gate.difference.workload import Loops, Play, Plays, Starts
+from kvproof.gate.difference.workload import Engine, Play, Plays
 from kvproof.gate.side import around_scheduler
 from kvproof.model.facts.loop import Did, Played
 from kvproof.model.facts.startup import LoneRequest, Startup
-from kvproof.model.plans.engine import given
-from kvproof.model.plans.random_starts import random_start
+from kvproof.model.plans.engine import EnginePlan, given
+from kvproof.model.plans.messages import Send
+from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import Death
 
@@ -128,12 +129,16 @@ def of_plan(connector: str = "offloading") -> Record:
     return connector_plans.driven(play).records[0]
 
 
+def of_engine(plan: EnginePlan) -> Record:
+    return around_scheduler.driven(Engine("an engine", msgspec.to_builtins(plan))).records[0]
+
+
 def of_loop() -> Record:
-    return around_scheduler.driven(Loops("loops", 0, 1)).records[0]
+    return of_engine(given((Send(0, "r0", 2, 6, 3), Send(2, "r1", 2, 4, 2))))
 
 
 def of_start() -> Record:
-    return around_scheduler.driven(Starts("starts", 0, 1)).records[0]
+    return of_engine(random_engine(0, {"given": False}))
 
 
 KINDS = (of_cluster, of_plan, of_loop, of_start)
@@ -232,7 +237,7 @@ def test_another_answer_whether_there_is_work_is_an_effect(
     assert Pair(right[of_cluster], of_cluster()).parts_at is not None
 
 
-START = Startup(random_start(0), None, num_blocks=7, marks=(1,), run=LoneRequest(5, True, 3, 5))
+START = Startup(given(), None, num_blocks=7, marks=(1,), run=LoneRequest(5, True, 3, 5))
 LOOP = Played(given(), marks=(1, 2), did=Did(1, 2, 3), counts=(("steps", 4),))
 
 

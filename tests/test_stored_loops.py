@@ -18,7 +18,7 @@ from kvproof.model.facts.loop import Played
 from kvproof.model.plans.connector import Copies
 from kvproof.model.plans.engine import EnginePlan, given, lines
 from kvproof.model.plans.messages import LENGTH, Action, Cancel, Reset, Send
-from kvproof.model.plans.random_loops import random_messages
+from kvproof.model.plans.random_messages import random_messages
 from tests.in_vllm import SCHEDULER, Change, around, instead, nothing
 
 pytestmark = pytest.mark.live
@@ -114,14 +114,14 @@ def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatc
 
 def test_what_kills_the_front_is_told() -> None:
     """A connector that offers fewer than no tokens: vLLM's logger refuses to count them."""
-    seen = play(plan_of("example", 5))
+    seen = play(plan_of("example", 6))
     assert seen.died is not None
     assert seen.died.place == "ValueError in inc"
 
 
 def test_where_the_kit_fails_at_a_wrong_answer_the_answer_is_the_break() -> None:
     """Its workers have no block for what the scheduler computes after such an offer."""
-    seen = play(plan_of("example", 24))
+    seen = play(plan_of("example", 37))
     assert (seen.died, seen.waits) == (None, ())
     assert "matched_tokens_can_be_loaded" in {each.invariant for each in broken(seen)}
 

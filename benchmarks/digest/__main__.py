@@ -5,7 +5,7 @@ tells head from base.
     python -m benchmarks.digest --page
 
 Both sides take the same runs, as those of a gate do: random episodes of some presets, plans for
-connectors, and plans for the loop and the start-up of an engine. A refactoring must differ in none
+connectors, and plans for engine cores. A refactoring must differ in none
 of them, a changed value in some. The answers are kept in answers.json, so a run that was stopped
 continues: what has an answer is not driven again, unless it was changed. `--page` writes
 reports/digest.md and runs nothing. Exit code: 0 all answers are right, 1 one is wrong, 2 bad
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from benchmarks.planted.chooser import installed
 from benchmarks.planted.mistakes import tree_with
 from kvproof.gate.difference.result import Result, pairs
-from kvproof.gate.difference.workload import Again, Episodes, Loops, Plays, Starts, Workload
+from kvproof.gate.difference.workload import Again, Engines, Episodes, Plays, Workload
 from kvproof.gate.search.side import Side, started
 from kvproof.gate.side.drawn_plans import with_plans
 from kvproof.live.trees.naming import named
@@ -42,7 +42,7 @@ PAGE = HERE.parents[1] / "reports" / "digest.md"
 CLUSTERS = ("full", "pd-default", "events", "hybrid", "drafts")
 EPISODES, STEPS = 5, 30
 CONNECTORS = ("offloading-events", "nixl-pull")
-PLANS, LOOPS, STARTS = 10, 10, 5
+PLANS, ENGINES = 10, 20
 
 
 class Change(NamedTuple):
@@ -102,7 +102,7 @@ def workloads(base: Side) -> list[Workload]:
     ]
     for name in CONNECTORS:
         made.append(with_plans(Plays(f"plans for {name}", name, 0, PLANS), base.accepts(name)))
-    return [*made, Loops("loops", 0, LOOPS), Starts("starts", 0, STARTS)]
+    return [*made, Engines("engines", 0, ENGINES)]
 
 
 def as_taken(workload: Workload, result: Result) -> Workload:
@@ -164,7 +164,7 @@ def page() -> Iterator[str]:
     """The lines of the page."""
     yield "# What the digest of a run tells\n"
     yield "Made by `python -m benchmarks.digest`. Base is vLLM as released, head has one change,"
-    yield "and both take the same runs: episodes of presets, plans for connectors, loops, starts."
+    yield "and both take the same runs: episodes of presets, plans for connectors, engines."
     yield "A refactoring must have no effect, a changed value must have one.\n"
     for effect, title in ((False, "Refactorings"), (True, "Changes of one value")):
         these = [each for each in changes() if each.effect == effect]

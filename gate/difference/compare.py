@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.result import Result, pairs, severity
-from kvproof.gate.difference.workload import Loop
+from kvproof.gate.difference.workload import LOOP
 
 
 class Results(dict[str, Result]):
@@ -55,7 +55,7 @@ def _only_in(name: str, these: Results, others: Results) -> Iterator[Candidate]:
         return
     shown = theirs.keys
     for key, each in ours.keys.items():
-        untaken = theirs.without_loops and each.cluster.name == Loop.WHAT
+        untaken = theirs.without_loops and each.signature.event == LOOP
         if key not in shown and not untaken:
             yield Candidate(name, each)
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands, standing
 from kvproof.gate.difference.record import Need, Record, Recorder, Taken
-from kvproof.gate.difference.workload import Fixed, Loop, Play, Start, follow
+from kvproof.gate.difference.workload import Fixed, Planned, follow
 from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption, termination
@@ -95,9 +95,9 @@ class Break:
     event of this run at which the first check broke. `after` has what broke at earlier events, in
     this order: this break may be its consequence.
 
-    A break of a connector, of a start-up or of the loop of an engine has its plan in `plan` and no
-    events. The cluster is the engine of the plan of a connector, else it has a name alone. Its
-    check is one of the contract of these, which has the `severity`. `promise`: see `Key`.
+    A break of a connector, or of an engine core, has its plan in `plan` and no events. The cluster
+    is the engine of the plan of a connector, else it has a name alone. Its check is one of the
+    contract of these, which has the `severity`. `promise`: see `Key`.
     """
 
     signature: Signature
@@ -109,7 +109,7 @@ class Break:
     index_of_first: int
     after: tuple[Key, ...]
     statement: str = ""
-    plan: Play | Start | Loop | None = None
+    plan: Planned | None = None
     severity: Severity | None = None
     promise: str = ""
 

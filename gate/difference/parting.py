@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from kvproof.gate.difference.course import Course, Stands
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.workload import Loop, Start
+from kvproof.gate.difference.workload import START, Engine
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.because import About
 from kvproof.model.events import Event, bare, describe, stimulus
@@ -19,7 +19,7 @@ def parting(found: Break, base: Course, head: Course) -> str:
     """The event at which head leaves the run that shows a break on base, and how. Empty where head
     takes it to its end, and the check had the same to judge at the place of the break. Both courses
     are of the run of the break."""
-    if isinstance(found.plan, Start | Loop):
+    if isinstance(found.plan, Engine):
         return _of_engine(found, head)
     if found.plan is not None:
         return _of_plan(found, base, head)
@@ -62,7 +62,7 @@ def _of_plan(found: Break, base: Course, head: Course) -> str:
 def _of_engine(found: Break, head: Course) -> str:
     """The same for the start of an engine or for its loop: head has to start it with plenty of
     memory, and may refuse it where there is little."""
-    starts = found.cluster.name == Start.WHAT
+    starts = found.signature.event == START
     if head.dead:
         when = "at the start" if starts else "in the loop"
         return f"head dies {when} ({_first_line(head.dead)})"

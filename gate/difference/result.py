@@ -31,9 +31,9 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     where they were asked for.
     `reached` has the changed files, functions and statements that were reached, as `Look` names
     them, where the run was `watched`; then `near` has the steps that executed the change of each
-    changed function. `course` is there only where it was asked for. `without_loops` says why no
-    loop could be driven after start-ups, whose own results are there, and `unconnected` counts the
-    start-ups without a loop because their connector has no place for the layers.
+    changed function. `course` is there only where it was asked for. `without_loops` says why some
+    loops of engines could not be driven, and what their start-ups show is there; `unconnected`
+    counts the start-ups without a loop because their connector has no place for the layers.
     """
 
     name: str

@@ -14,6 +14,16 @@ from kvproof.model.events import Event, stimulus
 from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.plans.engine import EnginePlan
 
+PARTS = "layers", "actions"
+"""The parts of a plan that can be left out, each a list."""
+
+ENGINE = "engine"
+"""What a break of an engine core has in place of the name of a cluster."""
+
+START, LOOP = "Start", "Loop"
+"""What a break of an engine core has in place of an event: its start-up breaks a check, or its
+loop."""
+
 
 class _Workload(Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
     """What all workloads have: a name, which no other workload of a run has."""
@@ -59,18 +69,17 @@ class _Planned(_Workload, frozen=True):
     lists of parts that can be left out."""
 
     PLAN: ClassVar[type[Any]]
-    PARTS: ClassVar[tuple[str, ...]] = ("actions",)
 
     @property
     def parts(self) -> list[Any]:
         """The parts, in order."""
         plan = self.plan  # type: ignore[attr-defined]
-        return [each for name in self.PARTS for each in plan.get(name, ())]
+        return [each for name in PARTS for each in plan.get(name, ())]
 
     def without(self, first: int, end: int) -> Self:
         """The same without the parts from `first` to `end`."""
         plan, before = dict(self.plan), 0  # type: ignore[attr-defined]
-        for name in self.PARTS:
+        for name in PARTS:
             parts = plan.get(name, ())
             kept = [e for at, e in enumerate(parts, before) if not first <= at < end]
             plan[name], before = kept, before + len(parts)
@@ -98,54 +107,30 @@ class Plays(_OfConnector, frozen=True, tag="plays"):
     plans: tuple[dict[str, Any], ...] | None = None
 
 
-class _OfEngines(_Workload, frozen=True):
-    """Random plans for the engine around a scheduler."""
-
-    seed: int = 0
-    plans: Annotated[int, Meta(ge=1)] = 1
-
-
-class Starts(_OfEngines, frozen=True, tag="starts"):
-    """Random starts of engines, some with messages to their loops; with the plan `like`, with
-    layers of its kinds alone."""
-
-    like: dict[str, Any] | None = None
-
-
-class Loops(_OfEngines, frozen=True, tag="loops"):
-    """Random messages to engines, whose loops run."""
-
-
-class _OfEngine(_Planned, frozen=True):
-    """One plan for the engine around a scheduler. `WHAT` names the part of an engine that it is
-    for; a break of it has this in place of the name of a cluster."""
+class Engine(_Planned, frozen=True, tag="engine"):
+    """Start one engine core, and run its loop: its layers, the memory of its workers, and the
+    messages of its clients."""
 
     PLAN = EnginePlan
-    WHAT: ClassVar[str]
-
     plan: dict[str, Any]
 
 
-class Start(_OfEngine, frozen=True, tag="start"):
-    """Start one engine: its layers, the memory of its workers, and the messages that come then."""
+class Engines(_Workload, frozen=True, tag="engines"):
+    """Random plans for an engine core. With the plan `like`, for engines whose number of blocks
+    comes of the same, with layers of its kinds alone, and with messages where it has some."""
 
-    PARTS = "layers", "actions"
-    WHAT = "start-up"
-
-
-class Loop(_OfEngine, frozen=True, tag="loop"):
-    """Run the loop of one engine of given sizes: the messages that come, in order."""
-
-    WHAT = "loop"
+    seed: int = 0
+    episodes: Annotated[int, Meta(ge=1)] = 1
+    like: dict[str, Any] | None = None
 
 
-Planned: TypeAlias = Play | Start | Loop
+Planned: TypeAlias = Play | Engine
 """A workload with one plan."""
 
 Fixed: TypeAlias = Follow | Planned
 """A workload with fixed stimuli."""
 
-Random: TypeAlias = Episodes | Plays | Starts | Loops
+Random: TypeAlias = Episodes | Plays | Engines
 """A workload of random runs."""
 
 Workload: TypeAlias = Fixed | Again | Random

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import UNSET
 
-from kvproof.gate.difference.workload import Loop, Start
+from kvproof.gate.difference.workload import ENGINE
 from kvproof.model.files.reading import printable, shown
 from kvproof.model.severity import MEANINGS, Severity
 from kvproof.reports.output.gate import (
@@ -197,10 +197,8 @@ def run_of(finding: GateFinding) -> str:
     """What the events of a finding are."""
     if finding.connector is not None:
         return f"an engine and what happens to it, with the connector {plain(finding.connector)}"
-    if finding.cluster == Start.WHAT:
-        return "the start-up of an engine: its layers, and the memory of its workers"
-    if finding.cluster == Loop.WHAT:
-        return "an engine whose loop runs: its layers, its memory, and the messages that come"
+    if finding.cluster == ENGINE:
+        return "an engine that starts: its layers, the memory of its workers, and its messages"
     length = counted(len(finding.events), "event")
     return (
         f"{length}, with the engines and requests of cluster {plain(finding.cluster)}; "

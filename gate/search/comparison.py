@@ -34,15 +34,11 @@ from kvproof.gate.difference.protocol import Accepts, Seen
 from kvproof.gate.difference.record import Differences, Pair
 from kvproof.gate.difference.result import Result, joined, pairs, severity
 from kvproof.gate.difference.workload import (
+    Engines,
     Episodes,
     Fixed,
-    Follow,
-    Loop,
-    Loops,
     Play,
     Plays,
-    Start,
-    Starts,
     Workload,
     follow,
 )
@@ -362,9 +358,9 @@ class Comparison:
         """One run of a workload, by itself; None where it is none of the runs that are kept."""
         workload = self._as_drawn[name]
         called = f"{name}, run {number + 1}"
-        if isinstance(workload, Follow | Play | Start | Loop):
+        if isinstance(workload, Fixed):
             return replace(workload, name=called)
-        if isinstance(workload, Starts | Loops):
+        if isinstance(workload, Engines):
             return around_scheduler.single(workload, number, called)
         if isinstance(workload, Plays):
             return Play(called, workload.connector, (workload.plans or ())[number])
@@ -387,12 +383,9 @@ class Comparison:
         elif base.reason:
             self.unconfirmed.append(candidate)
         else:
-            kinds: list[Workload] = [run]
-            if isinstance(run, Start) and around_scheduler.is_of_loop(again):
-                kinds.append(Loop(run.name, run.plan))
             one = Confirmed(candidate.workload, again, frozenset(head.reached))
             alone = any(again.need in pair.new_on_head for pair in pairs(base, head))
-            self._tell(one, kinds, beside=not alone)
+            self._tell(one, [run], beside=not alone)
 
     def _confirm_with_all(self, candidate: Candidate) -> None:
         """Confirm what head breaks only in all runs of the workload once more: it needs what

@@ -14,7 +14,7 @@ from kvproof.gate.difference.order import touched
 from kvproof.gate.difference.protocol import MissingFeature, Seen
 from kvproof.gate.difference.record import COUNTER, Pair
 from kvproof.gate.difference.result import severity
-from kvproof.gate.difference.workload import Follow, Loop, Play, Start
+from kvproof.gate.difference.workload import Engine, Follow, Play
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, Counted, differences
 from kvproof.gate.search.found import figure
@@ -246,7 +246,7 @@ def _finding(
 
 
 def _in_words(found: Break) -> tuple[str, ...]:
-    if isinstance(found.plan, Start | Loop):
+    if isinstance(found.plan, Engine):
         return around_scheduler.in_words(found.plan)
     if found.plan is not None:
         return tuple(lines(msgspec.convert(found.plan.plan, ConnectorPlan)))

@@ -8,11 +8,11 @@ lines name images or statistics of prompts: no trace has these. Where nothing re
 changed, there is no search.
 
 Where head changes start-up sizing or the loop of the engine, or changed lines name what only loops
-have, random starts of engines come first, and random messages to engines whose loops run; else some
-come after a trace of each cluster.
+have, random engines come first, which start and get messages; else some come after a trace of each
+cluster.
 
 A search begins with more plans for the connectors that reach what is changed, if only code of
-connectors is (else they come after a trace of each cluster), and more starts and loops where they
+connectors is (else they come after a trace of each cluster), and more engines where they
 do. Where the traces reach something, they come next, one of each cluster first: these show which
 functions of vLLM each cluster reaches, and clusters that reach what is changed have their further
 traces next. Then come clusters that are made with the features that the changed lines name, and the
@@ -55,7 +55,7 @@ TRACES_AT_ONCE, SAMPLED_AT_ONCE = 20, 4
 """The number of workloads between two looks at what differs."""
 
 ENGINES_FIRST = 8
-"""How many workloads of starts, and of loops, come first where they reach what is changed."""
+"""How many workloads of engines come first where they reach what is changed."""
 
 LOOKS = 4
 """How many times the connectors whose code is changed are looked at, as long as their plans reach
@@ -70,11 +70,6 @@ change too, but without what it is about."""
 
 Show = Callable[[str], None]
 
-OfEngines = Callable[[int, int], Workload]
-"""Random plans for the engine around a scheduler, by seed and part."""
-
-OF_ENGINES: tuple[OfEngines, ...] = (workloads.of_starts, workloads.of_loops)
-
 
 class Search:
     """The search. `until` is when the last workload may begin, by `time.monotonic`, once something
@@ -82,8 +77,8 @@ class Search:
     `longest`. `fails` says whether what was confirmed so far is enough to end. `connected` are the
     changed functions of connectors and of what only they reach, and `paired` those that plans of a
     pair of engines reach as clusters do; `connectors` are the names of those that can be driven,
-    and `reaching` of those that reach what is changed. `sized` says that head changes what starts
-    and loops reach best, and `engines` are those of them that reach what is changed. `loop_only`
+    and `reaching` of those that reach what is changed. `sized` says that head changes what engines
+    reach best, and `engines` that they reach something of what is changed. `loop_only`
     says that head changes the loop of the engine alone, which nothing else reaches. `by_traces`
     says whether the traces reach it, None if nobody looked. `cut_short` says that the time ended
     while the search looked for what reaches the change. `not_run` has what the end of the search
@@ -124,7 +119,7 @@ class Search:
         self.longest = until if longest is None else longest
         self.fails = fails
         self.show = show
-        self.engines: list[OfEngines] = []
+        self.engines = False
         self.connectors: Sequence[KitConnector] = ()
         self.reaching: list[str] = []
         self.called: dict[str, frozenset[str]] = {}
@@ -169,12 +164,10 @@ class Search:
 
     def _look_at_engines(self) -> None:
         """Start engines and run their loops, and note whether this reaches what is changed."""
-        self.show("starts and loops of engines ...")
-        first = [kind(self.comparison.seed, 0) for kind in OF_ENGINES]
-        names = [each.name for each in first]
-        self.comparison.confirm(self.comparison.drive(first))
-        reach = [bool(touched(self._called(name), self.changed)) for name in names]
-        self.engines = [kind for kind, touches in zip(OF_ENGINES, reach, strict=True) if touches]
+        self.show("engines ...")
+        first = workloads.of_engines(self.comparison.seed)
+        self.comparison.confirm(self.comparison.drive([first]))
+        self.engines = bool(touched(self._called(first.name), self.changed))
 
     def _look_at_connectors(self, homes: Sequence[bool]) -> list[str]:
         """Drive connectors that vLLM ships: those whose code is changed (`homes` has True), the
@@ -255,8 +248,7 @@ class Search:
         self._all(first if alone else [], "plans for connectors", SAMPLED_AT_ONCE, due=True)
         engines = self._of_engines()
         if self.engines:
-            number = ENGINES_FIRST * len(self.engines)
-            self._all([*islice(engines, number)], "engines", SAMPLED_AT_ONCE, due=True)
+            self._all([*islice(engines, ENGINES_FIRST)], "engines", SAMPLED_AT_ONCE, due=True)
         if self.by_traces is None and not self._over():
             self.by_traces = self._traces_reach()
         clusters: Iterator[Workload] = iter(())
@@ -354,9 +346,9 @@ class Search:
         return [name for name in names if name in near] or names
 
     def _of_engines(self) -> Iterator[Workload]:
-        """Further starts and loops, without end, where they reach what is changed."""
-        parts = count(1) if self.engines else ()
-        yield from (kind(self.comparison.seed, part) for part in parts for kind in self.engines)
+        """Further engines, without end, where they reach what is changed."""
+        for part in count(1) if self.engines else ():
+            yield workloads.of_engines(self.comparison.seed, part)
 
     def _over(self) -> bool:
         return self.fails() or self._time_is_up() or self._is_known()

@@ -7,8 +7,7 @@ near the change of a function shows, and that no step has shown before, is about
 things that were seen exactly once, divided by the number of steps. One is added to the first
 number: else a function with few steps, all alike, would count as known. Traces are not counted,
 since they are no random sample. Where clusters execute the change of a function, their steps count,
-else those of connectors, of starts or of loops, whichever are most: each has abstract steps of its
-own.
+else those of connectors or of engines, whichever are most: each has abstract steps of its own.
 """
 
 from collections import Counter

@@ -5,14 +5,13 @@ from itertools import count
 
 from kvproof.gate.difference.workload import (
     Again,
+    Engine,
+    Engines,
     Episodes,
     Follow,
-    Loops,
     Play,
     Plays,
     Random,
-    Start,
-    Starts,
     Workload,
     follow,
 )
@@ -33,8 +32,8 @@ PLAYS = 40
 LOOKED_PLAYS = 12
 """The number in the first one, which shows what a connector reaches: that takes longer."""
 
-STARTS = LOOPS = 40
-"""The number of random starts of an engine in one workload, and of runs of its loop."""
+ENGINES = 80
+"""The number of random engines in one workload."""
 
 STEPS = 30
 """The number of choices in an episode."""
@@ -87,8 +86,8 @@ def near(
     steps: int = STEPS,
 ) -> Random:
     """So many random runs of the kind of a workload: of its cluster, with the jobs that it has; of
-    its connector, with the cache groups of its plan, or groups of these kinds; of the start of an
-    engine, with its kinds of layers; of the loop. Each `part` has others."""
+    its connector, with the cache groups of its plan, or groups of these kinds; of an engine core,
+    with its kinds of layers. Each `part` has others."""
     apart = seed * SEEDS + OTHERS + part
     if isinstance(workload, Follow | Episodes | Again):
         return Episodes(name, workload.cluster, apart, number, steps)
@@ -96,11 +95,8 @@ def near(
         return Plays(name, workload.connector, apart, number, like=workload.plan)
     if isinstance(workload, Plays):
         return Plays(name, workload.connector, apart, number, kinds=workload.kinds)
-    if isinstance(workload, Start):
-        return Starts(name, apart, number, like=workload.plan)
-    if isinstance(workload, Starts):
-        return Starts(name, apart, number, like=workload.like)
-    return Loops(name, apart, number)
+    like = workload.plan if isinstance(workload, Engine) else workload.like
+    return Engines(name, apart, number, like)
 
 
 def of_cluster(cluster: Cluster, seed: int, part: int) -> Episodes:
@@ -134,16 +130,10 @@ def looks(
     ]
 
 
-def of_starts(seed: int, part: int = 0) -> Starts:
-    """Random starts of engines. Each `part` has others."""
+def of_engines(seed: int, part: int = 0) -> Engines:
+    """Random engines that start, most with messages to their loops. Each `part` has others."""
     again = f", part {part + 1}" if part else ""
-    return Starts(f"starts{again}", seed * SEEDS + part, STARTS)
-
-
-def of_loops(seed: int, part: int = 0) -> Loops:
-    """Random messages to engines, whose loops run. Each `part` has others."""
-    again = f", part {part + 1}" if part else ""
-    return Loops(f"loops{again}", seed * SEEDS + part, LOOPS)
+    return Engines(f"engines{again}", seed * SEEDS + part, ENGINES)
 
 
 def _episodes(cluster: str, seed: int) -> Episodes:

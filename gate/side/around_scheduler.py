@@ -3,10 +3,9 @@ its loop break."""
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, islice, pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -14,7 +13,7 @@ from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break, Key, Note, keep
 from kvproof.gate.difference.record import Record, Recorder
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Loop, Loops, Start, Starts
+from kvproof.gate.difference.workload import ENGINE, LOOP, START, Engine, Engines
 from kvproof.invariants.check import Check, Tally, broken_by
 from kvproof.invariants.engines import engine_survives
 from kvproof.invariants.registry import checks_of
@@ -29,8 +28,7 @@ from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
 from kvproof.model.plans.engine import EnginePlan, lines
-from kvproof.model.plans.random_loops import random_loop
-from kvproof.model.plans.random_starts import random_start
+from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 
@@ -38,29 +36,14 @@ APART = 1 << 20
 """Two workloads whose seeds differ have no plan in common."""
 
 TRIES = 2_000
-"""The number of random starts among which those with the kinds of layers of another are looked for:
+"""The number of random plans among which those with the kinds of layers of another are looked for:
 there may be none."""
 
 CHECKS: dict[str, Check] = {check.id: check for check in checks_of(Startup, Played)} | CONTRACT
 """The checks by id: of both, and of the store that an engine may have."""
 
-
-RANDOM: dict[type[Starts] | type[Loops], Callable[[int], EnginePlan]] = {
-    Starts: random_start,
-    Loops: random_loop,
-}
-"""The random plan of a number, for each kind of random plans."""
-
-
-class Part(NamedTuple):
-    """A part of an engine that comes of a plan: its name, and its event."""
-
-    name: str
-    event: str
-
-
-PARTS = {Startup: Part(Start.WHAT, "Start"), Played: Part(Loop.WHAT, "Loop")}
-"""The start-up, and the loop."""
+EVENTS = {Startup: START, Played: LOOP}
+"""The event of what comes of a plan."""
 
 
 def warm() -> None:
@@ -97,7 +80,7 @@ def broken(seen: Startup | Played, tally: Tally | None = None) -> Iterator[Findi
 
 
 def driven(
-    workload: Start | Starts | Loop | Loops,
+    workload: Engine | Engines,
     place: int | None = None,
     note: Note | None = None,
     *,
@@ -105,26 +88,32 @@ def driven(
 ) -> Result:
     """What the plans of a workload break. With `place`, the result says how a plan was taken.
     `note` is called after each plan. With `excused`, the result has the breaks that have
-    excuses."""
-    if isinstance(workload, Start | Loop):
+    excuses. Raises AdapterDrift where this vLLM cannot be driven like this. A refused engine of
+    given sizes is left out, and has an empty record."""
+    if isinstance(workload, Engine):
         plans = [msgspec.convert(workload.plan, EnginePlan)]
-        fixed: type[Start] | type[Loop] = type(workload)
     else:
-        plans = [*islice(_random(workload), workload.plans)]
-        fixed = _fixed(workload)
+        plans = [*islice(_random(workload), workload.episodes)]
     kept: dict[Key, Break] = {}
     with_excuse: dict[Key, Break] = {}
     seen: list[Startup | Played] = []
     died: list[str] = []
     records: list[Record] = []
     undriven: list[AdapterDrift] = []
+    refused: list[AdapterDrift] = []
     unconnected = 0
     for plan in plans:
         drifts = list[AdapterDrift]()
-        seen = taken(plan, drifts)
+        try:
+            seen = taken(plan, drifts)
+        except AdapterDrift as drift:
+            if not plan.is_given:
+                raise
+            refused.append(drift)
+            seen, drifts = [], [drift]
         undriven += drifts
-        unconnected += plan.connected and bool(plan.actions) and not seen[0].plan.connected
-        found = [_break(fixed, plan, one, each) for one in seen for each in _judged(one)]
+        unconnected += plan.connected and any(not one.plan.connected for one in seen)
+        found = [_break(plan, one, each) for one in seen for each in _judged(one)]
         records.append(_record(seen, found, whole=not drifts))
         if note is not None:
             note(_abstract(plan, seen))
@@ -132,8 +121,11 @@ def driven(
         died += [each.died.words for each in of_any_memory if each.died][:1]
         for each in found:
             keep(with_excuse if each.finding.excuses else kept, each)
-    alike = isinstance(workload, Starts) and workload.like is not None
-    if len(plans) == len(died) > 1 and not alike:  # what starts nothing is no vLLM that a user has
+    alike = isinstance(workload, Engines) and workload.like is not None
+    if refused and len(refused) == len(plans):
+        raise refused[0]
+    if len(plans) == len(died) + len(refused) > 1 and not alike:
+        # What starts nothing is no vLLM that a user has.
         raise AdapterDrift(f"No engine of this vLLM starts ({died[0]})", "EngineCore")
     return Result(
         workload.name,
@@ -176,44 +168,35 @@ def _record(seen: Iterable[Startup | Played], found: Iterable[Break], *, whole: 
     return recorder.made(whole=whole and goes_on)
 
 
-def _random(workload: Starts | Loops) -> Iterator[EnginePlan]:
+def _random(workload: Engines) -> Iterator[EnginePlan]:
     """The random plans of a workload."""
-    drawn = RANDOM[type(workload)]
-    plans = (drawn(workload.seed * APART + number) for number in count())
-    if isinstance(workload, Loops) or workload.like is None:
-        return plans
-    kinds = msgspec.convert(workload.like, EnginePlan).kinds
-    return (plan for plan in islice(plans, TRIES) if plan.kinds == kinds)
+    seeds = count(workload.seed * APART)
+    if workload.like is None:
+        return map(random_engine, seeds)
+    like = msgspec.convert(workload.like, EnginePlan)
+    common = {"given": like.is_given, "messages": bool(like.actions)}
+    plans = (random_engine(seed, common) for seed in islice(seeds, TRIES))
+    return (plan for plan in plans if plan.kinds == like.kinds)
 
 
-def _fixed(workload: Starts | Loops) -> type[Start] | type[Loop]:
-    """The kind of a workload with one of these plans."""
-    return Start if isinstance(workload, Starts) else Loop
-
-
-def single(workload: Starts | Loops, number: int, name: str) -> Start | Loop | None:
+def single(workload: Engines, number: int, name: str) -> Engine | None:
     """The plan of a workload with this number, as a workload of this name; None if there are fewer
     plans."""
     plan = next(islice(_random(workload), number, None), None)
-    return None if plan is None else _fixed(workload)(name, msgspec.to_builtins(plan))
+    return None if plan is None else Engine(name, msgspec.to_builtins(plan))
 
 
-def in_words(found: Start | Loop) -> tuple[str, ...]:
+def in_words(found: Engine) -> tuple[str, ...]:
     """The plan, a line for each part."""
     return tuple(lines(msgspec.convert(found.plan, EnginePlan)))
 
 
-def written(found: Start | Loop, rule: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
+def written(found: Engine, rule: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
     """Write the plan of a break of this check. Returns the path, and the plan in words. Raises
     UsageError."""
     made_folder(folder)
     text = json.dumps(found.plan, indent=2) + "\n"
-    return write_fresh(folder, f"{found.WHAT}-{rule}", ".json", text), in_words(found)
-
-
-def is_of_loop(found: Break) -> bool:
-    """Whether the loop of an engine breaks a check, and not its start-up."""
-    return found.signature.event == PARTS[Played].event
+    return write_fresh(folder, f"{ENGINE}-{rule}", ".json", text), in_words(found)
 
 
 def _course(seen: list[Startup | Played]) -> Course:
@@ -231,8 +214,8 @@ def _course(seen: list[Startup | Played]) -> Course:
 def _abstract(plan: EnginePlan, seen: list[Startup | Played]) -> Iterator[str]:
     """The abstract steps of a plan: its layers, unless its sizes are given, and its actions in
     pairs, each with how it ended."""
-    layers = () if plan.is_given else (Start.WHAT, *(each.kind for each in plan.layers))
-    actions = (Loop.WHAT, *(type(each).__name__ for each in plan.actions))
+    layers = () if plan.is_given else (START, *(each.kind for each in plan.layers))
+    actions = (LOOP, *(type(each).__name__ for each in plan.actions))
     end = next((word for word in ("died", "refused") if any(getattr(e, word, 0) for e in seen)), "")
     for names in (layers, actions):
         yield from (f"{one}, {other}: {end}" for one, other in pairwise(names))
@@ -248,27 +231,24 @@ def _feature(seen: Startup | Played, finding: Finding) -> str:
         parts += seen.plan.kinds
     if CHECKS[finding.invariant].judged != (type(seen),):
         # What other engines break of such a check hides nothing here.
-        parts.append(f"a {PARTS[type(seen)].name}")
+        parts.append(f"a {EVENTS[type(seen)].lower()}")
     if isinstance(seen, Startup) and finding.invariant == "admitted_length_is_served":
         parts.append("lacks a block" if seen.lacks <= 1 else "lacks blocks")
     return ", ".join(parts)
 
 
-def _break(
-    fixed: type[Start] | type[Loop], plan: EnginePlan, seen: Startup | Played, finding: Finding
-) -> Break:
+def _break(plan: EnginePlan, seen: Startup | Played, finding: Finding) -> Break:
     died = seen.died if finding.invariant == engine_survives.id else None
-    part = PARTS[type(seen)]
     return Break(
-        signature=Signature(finding.invariant, part.event, _feature(seen, finding)),
+        signature=Signature(finding.invariant, EVENTS[type(seen)], _feature(seen, finding)),
         by="",
         death=died.place if died else "",
         finding=finding,
-        cluster=msgspec.structs.replace(CLUSTERS["full"], name=part.name, jobs=()),
+        cluster=msgspec.structs.replace(CLUSTERS["full"], name=ENGINE, jobs=()),
         events=(),
         index_of_first=0,
         after=(),
         statement=died.statement if died else "",
-        plan=fixed("", msgspec.to_builtins(plan)),
+        plan=Engine("", msgspec.to_builtins(plan)),
         severity=CHECKS[finding.invariant].severity,
     )

@@ -1,4 +1,4 @@
-"""What is known of connectors, start-ups and loops: a finding of one of these has plans in its
+"""What is known of connectors and engine cores: a finding of one of these has plans in its
 folder, as a finding of a cluster has a trace. What is no finding of its own, because it is reported
 to vLLM by others, wanted or not grave, has plans in `findings/explained/`, and a line in its page.
 
@@ -72,7 +72,7 @@ class DrivesPlan(Protocol):
 class BreakSign(NamedTuple):
     """What two breaks of one cause have in common: the check and the kinds of its reasons, and for
     a death its place and its statement. For what else breaks, a connector has the kind of cache
-    group, a start-up and a loop have the whole feature, and an exception that an engine outlives
+    group, an engine core has the whole feature, and an exception that an engine outlives
     its message. Which other groups and which action a plan has says little of the cause."""
 
     check: str

@@ -26,14 +26,12 @@ from kvproof.gate.difference.protocol import (
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import (
     Again,
+    Engine,
+    Engines,
     Episodes,
     Follow,
-    Loop,
-    Loops,
     Play,
     Plays,
-    Start,
-    Starts,
 )
 from kvproof.gate.side import around_scheduler, unmade
 from kvproof.gate.side.unmade import EngineUnmade
@@ -158,7 +156,7 @@ def _result(request: Drive, note: Note | None) -> Result:
         from kvproof.gate.side import connector_plans
 
         return connector_plans.driven(workload, place, note, excused=request.excused)
-    if isinstance(workload, Start | Starts | Loop | Loops):
+    if isinstance(workload, Engine | Engines):
         return around_scheduler.driven(workload, place, note, excused=request.excused)
     known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
@@ -190,7 +188,7 @@ def _recorded(request: RecordRun) -> Recorded:
     """Write the trace of a break. Nothing is written where it does not show again. The run of a
     connector is its plan."""
     found = request.found
-    if isinstance(found.plan, Start | Loop):
+    if isinstance(found.plan, Engine):
         return _of_engine(found.plan, request)
     if found.plan is not None:
         return _planned(found.plan, request)
@@ -242,7 +240,7 @@ def _planned(plan: Play, request: RecordRun) -> Recorded:
     return Recorded(str(path), words, command=command)
 
 
-def _of_engine(plan: Start | Loop, request: RecordRun) -> Recorded:
+def _of_engine(plan: Engine, request: RecordRun) -> Recorded:
     try:
         path, words = around_scheduler.written(plan, request.stem, Path(request.folder))
     except UsageError as error:

@@ -416,12 +416,13 @@ def offer(one: Send, plan: EnginePlan) -> dict[str, Any]:
 
 @functools.lru_cache(NODES_KEPT)
 def _offers(plan: EnginePlan) -> dict[int, dict[str, Any]]:
-    """The parameters that a P of this plan returns for a prompt of each length. It computes all of
-    them in order, so that what it returns for one does not depend on those that were asked for."""
+    """The parameters that a P of this plan returns for a prompt of each length that it takes. It
+    computes all of them in order, so that what it returns for one does not depend on those that
+    were asked for."""
     engine = Engine(plan, [PLENTY_BYTES] * len(plan.workers()), plan.blocks)
     asks = {"do_remote_decode": True, "do_remote_prefill": False}
     offers: dict[int, dict[str, Any]] = {}
-    for length in range(1, LENGTH):
+    for length in range(1, min(LENGTH, plan.max_model_len)):  # with a token to answer
         prompt = range(length * LENGTH, length * LENGTH + length)
         request = engine.add(engine.request(f"p{length}", prompt, 1, asks))
         for _ in range(LENGTH):

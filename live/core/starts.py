@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from kvproof.live import adapt, blame
+from kvproof.live.contract.lookup import last_line
 from kvproof.live.core.engine import ALONE, PLENTY_BYTES, REFUSALS, Engine
 from kvproof.live.core.episode import played
 from kvproof.live.core.stored import Store, stored
@@ -43,9 +44,9 @@ def carried_out(
 ) -> list[Startup | Played]:
     """The starts of a plan, in order: two, or only the first if its request does not end, or if the
     number of blocks is given. Then, if the last start serves, its loop with the actions of the
-    plan. Raises AdapterDrift, and the exception with which vLLM refuses an engine of given sizes.
-    Where only the loop after planned starts cannot be driven, the starts are returned alone if
-    there is a list `undriven`, to which the AdapterDrift is added."""
+    plan. Raises AdapterDrift, also where vLLM refuses an engine of given sizes. Where only the loop
+    cannot be driven, the starts are returned alone if there is a list `undriven`, to which the
+    AdapterDrift is added."""
     if not plan.layers:
         return []
     with stored(plan) as store:
@@ -64,7 +65,7 @@ def _carried_out(
         try:
             return [*starts, played(plan, engine)]
         except AdapterDrift as drift:
-            if undriven is None or plan.is_given:
+            if undriven is None:
                 raise
             undriven.append(drift)
             return [*starts]
@@ -192,7 +193,8 @@ def _start(
         interruption.check()
         blame.spare(error)
         if plan.is_given and blame.is_refusal(error):
-            raise
+            why = f"This vLLM refuses an engine of given sizes ({last_line(error)})"
+            raise AdapterDrift(why, "EngineCore") from error
         if isinstance(error, REFUSALS) or place(error).name == CONFIG_CHECK:
             return start._replace(refused=str(error).split(". ")[0]), None
         return start._replace(died=death_of(error)), None

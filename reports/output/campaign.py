@@ -30,7 +30,7 @@ class EstimatedUnseen(OutputPart, frozen=True, kw_only=True):
 
 
 class CampaignFigures(OutputPart, frozen=True, kw_only=True):
-    """What a campaign has seen. `plan_units` have plans of connectors, start-ups and loops, and
+    """What a campaign has seen. `plan_units` have plans of connectors and engine cores, and
     `unseen` has what plans showed as "plans". `known` counts the known findings of vLLM.
     `undriven` says which clusters and plans this vLLM cannot be driven with, and `errors` why units
     did not end, each with the first unit."""

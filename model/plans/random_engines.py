@@ -1,0 +1,218 @@
+"""Random plans of engines: layers, workers and their memory, and messages of clients.
+
+One value of each parameter is drawn from a table. What vLLM refuses beside something else is left
+out, so that most plans start an engine.
+"""
+
+from collections.abc import Mapping
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from kvproof.model.plans.drawing import drawn
+from kvproof.model.plans.engine import KEEP_ALL, EnginePlan, Layer, given
+from kvproof.model.plans.messages import LENGTH, Send
+from kvproof.model.plans.random_messages import random_messages
+
+PARAMETERS: dict[str, tuple[Any, ...]] = {
+    # Whether the number of blocks is given or counted, and whether clients send messages.
+    "given": (True, False),
+    "messages": (True, True, False),
+    "connected": (True, True, True, False, False),
+    "recompute": (True, False, False),
+    # The model: its kinds of layers, and what few models have.
+    "kinds": (
+        *[("full",), ("full", "window"), ("full", "chunked"), ("full", "mamba")] * 2,
+        *[("mla",), ("mla", "window"), ("mla", "mamba")],
+        *[("full", "window", "window"), ("full", "window", "mamba")],
+    ),
+    "rare": (*("",) * 7, "latent", "latent", "ranks", "index", "states"),
+    "hidden": (*(0,) * 16, 1, 2, 3, 5),
+    "sinks": (True, *(False,) * 32),
+    "block": (2, 3, 4, 4, 8),
+    "heads": (1, 2, 3),
+    "width": (4, 6),
+    "bytes": (2, 4),
+    "unlike": ("", "", "", "precision", "heads", "blocks", "odd"),
+    "shuffled": (True, False),
+    "drafts": (*(0,) * 8, 1, 2, 3),
+    # The engine, and its workers.
+    "stages": (1, 1, 2, 2, 3),
+    "ranks": (1, 1, 2),
+    "shards": (2, 2, 4),
+    "longer": (False, True),
+    "fitted": (*(False,) * 3, True),
+    "chunk_tokens": (4, 8, 16, 16, 32),
+    "answer_tokens": (1, 2, 3),
+    "overlaps": (False, True),
+    "prefix_caching": (False, True, True, True),
+    "hybrid": (*(True,) * 6, False),
+    "layout": ("LBNHC", "LBHNC", "BLNHC", "BLHNC"),
+    # The memory.
+    "ample": (False, False, True),
+    "from_need": (-2, -1, -1, 0, 0, 0, 1, 1, 2, 5, 40),
+    "from_ample": (0, 1, 2, 3),
+    "beyond": (0, 0, 2, 8, 30),
+    "odd_bytes": (0, 0, 1, 7, 50),
+    "more": (0, 0, 1, 3, 100),
+    "richer": (0, 1, 2, 3),
+    "override": (*(False,) * 4, True),
+}
+"""By name: the values that are equally likely."""
+
+GIVEN, COUNTED = {"given": True}, {"given": False}
+"""What plans have in common whose number of blocks is given, and those of which it is counted."""
+
+
+def random_engine(seed: int, common: Mapping[str, Any] | None = None) -> EnginePlan:
+    """The plan of this seed; of plans that have parameters in `common`, with these. Most plans have
+    few features: a model of one or two kinds of layers, and a few requests."""
+    r = Random(seed)
+    of_plan = drawn(r, {**PARAMETERS, **{name: (v,) for name, v in (common or {}).items()}})
+    _exclude(of_plan)
+    max_model_len = LENGTH
+    if not of_plan.given:
+        max_model_len = r.randint(16, 60) if of_plan.longer else r.randint(5, 24)
+    length = min(LENGTH, max_model_len)
+    sends = of_plan.given or (of_plan.messages and length >= LENGTH // 2)
+    connected = sends and of_plan.connected
+    actions = random_messages(r, length, connected=connected) if sends else ()
+    if of_plan.stages == 1 and any(isinstance(each, Send) and each.thinks for each in actions):
+        of_plan.drafts = of_plan.drafts or r.choice((0, 1, 2))  # reasoning may end inside a step
+    of_engine = {
+        "drafts": of_plan.drafts,
+        "chunk_tokens": of_plan.chunk_tokens,
+        "overlaps": of_plan.overlaps,
+        "prefix_caching": of_plan.prefix_caching,
+        "connected": connected,
+        "recompute": connected and of_plan.recompute,
+        "actions": actions,
+    }
+    if of_plan.given:
+        return given(
+            block=min(of_plan.block, 4),
+            more=of_plan.beyond,
+            window=5 * ("window" in of_plan.kinds),
+            stages=of_plan.stages,
+            fitted=of_plan.fitted,
+            **of_engine,
+        )
+    return EnginePlan(
+        layers=_layers(r, of_plan, max_model_len),
+        max_model_len=max_model_len,
+        answer_tokens=of_plan.answer_tokens,
+        ranks=of_plan.ranks,
+        hybrid=of_plan.hybrid,
+        layout=of_plan.layout,
+        counted_from="ample" if of_plan.ample else "need",
+        blocks=of_plan.from_ample if of_plan.ample else of_plan.from_need,
+        odd_bytes=of_plan.odd_bytes,
+        more=of_plan.more,
+        richer=of_plan.richer,
+        override=of_plan.override,
+        auto=of_plan.fitted,
+        shards=of_plan.shards,
+        every_state=of_plan.rare == "states",
+        **of_engine,
+    )
+
+
+def _exclude(of_plan: SimpleNamespace) -> None:
+    """Leave out what vLLM refuses beside something else."""
+    if of_plan.rare in ("ranks", "index", "states"):  # no windows and no chunks on several ranks
+        of_plan.kinds = tuple(kind for kind in of_plan.kinds if kind in KEEP_ALL)
+    if of_plan.rare == "index" or (of_plan.rare == "ranks" and of_plan.unlike):
+        of_plan.kinds = "full", "mla"
+    if of_plan.rare == "states":
+        of_plan.kinds = *of_plan.kinds, "mamba"
+        of_plan.prefix_caching = True
+    if of_plan.sinks:
+        of_plan.kinds = tuple("sink" if kind == "full" else kind for kind in of_plan.kinds)
+    if "chunked" in of_plan.kinds and (of_plan.unlike or of_plan.hidden):
+        of_plan.prefix_caching = False  # there are no hits in chunks of other blocks
+    of_plan.shards = of_plan.shards if of_plan.rare == "ranks" else 1
+    of_plan.ranks = max(of_plan.ranks, of_plan.shards)
+    if of_plan.overlaps:  # kvproof's steps overlap on one stage alone
+        of_plan.stages = 1
+    if of_plan.stages > 1:  # not every release has drafts on several stages
+        of_plan.drafts = 0
+
+
+def _layers(r: Random, of_plan: SimpleNamespace, max_model_len: int) -> tuple[Layer, ...]:
+    """The layers, on their stages. Each stage has a layer of each kind, and some have more."""
+    stages = of_plan.stages
+    if of_plan.rare == "latent":
+        layers = _latent(r, of_plan.block, stages)
+    else:
+        layers = []
+        for index in range(len(of_plan.kinds)):
+            alike = _layer(r, of_plan, index, max_model_len)
+            number = r.choice((1, 1, 2, 2, 3, 4)) if stages == 1 else stages * r.choice((1, 2))
+            for place in range(number):
+                moved = place >= stages and r.random() < 0.3
+                stage = r.randrange(stages) if moved else place % stages
+                layers.append(replace(alike, stage=stage))
+        if of_plan.shuffled:
+            r.shuffle(layers)
+    if of_plan.hidden:  # a token is rather wide
+        first = Layer("hidden", of_plan.block, of_plan.hidden, of_plan.width, of_plan.bytes)
+        layers.append(replace(first, stage=stages - 1))
+    return tuple(layers)
+
+
+def _layer(r: Random, of_plan: SimpleNamespace, index: int, max_model_len: int) -> Layer:
+    """The layer of the kind with this index. All but the first may be unlike it."""
+    kind, unlike = of_plan.kinds[index], of_plan.unlike if index else ""
+    block, heads, width, bytes_ = of_plan.block, of_plan.heads, of_plan.width, of_plan.bytes
+    window = 0
+    if unlike == "precision":
+        bytes_ = r.choice((1, 2, 4))
+    if unlike == "heads":
+        heads *= r.choice((1, 2))
+    if unlike == "odd":
+        width = r.choice((5, 7, 10))
+    if unlike == "blocks":
+        block *= r.choice((1, 2))
+    if kind == "window":
+        window = r.choice((3, 4, 6, 9))
+    if kind == "chunked":  # of whole blocks, as in models
+        window = 2 * block * r.choice((1, 2))
+    if kind == "mla":
+        heads = 1
+    if of_plan.rare == "index" and kind == "mla":
+        width = r.choice((2, width))
+    if kind == "mamba" and of_plan.rare != "states":
+        block = block * r.choice((1, 1, 1, 2, 3)) if of_plan.prefix_caching else max_model_len
+        width = r.choice((1, 2, width, 2 * of_plan.block * width))
+    padded = kind == "mamba" and (of_plan.rare == "states" or r.random() < 0.7)
+    return Layer(kind, block, heads, width, bytes_, window, padded)
+
+
+LATENT: tuple[tuple[tuple[int, Literal[1, 2, 4]], ...], ...] = (
+    ((6, 4),),
+    ((4, 4), (6, 4)),
+    ((4, 4), (12, 4)),
+    ((4, 1), (12, 2)),
+)
+"""The widths and the bytes of a number of the latent layers of a model."""
+
+
+def _latent(r: Random, block: int, stages: int) -> list[Layer]:
+    """Layers of latent attention. Some have two widths or precisions. Some have windows, whose
+    tokens are not larger; a few models have only windows."""
+    if r.random() < 0.2:
+        alike = Layer("window mla", block, width=r.choice((4, 6)))
+        windows = [r.choice((3, 4, 6, 9)) for _ in range(r.choice((1, 2)))]
+        kinds = [replace(alike, window=each) for each in windows] * (stages * r.choice((1, 2)))
+        return [replace(layer, stage=at % stages) for at, layer in enumerate(kinds)]
+    sizes = r.choice(LATENT)
+    kinds = [Layer("mla", block, width=w, bytes=b) for w, b in sizes for _ in range(stages)]
+    largest = max(layer.content_bytes for layer in kinds)
+    for window in {r.choice((3, 4, 6, 9)) for _ in range(r.choice((1, 1, 2)))}:
+        size = r.choice((2, 4, kinds[-1].width)), r.choice((kinds[0].bytes, kinds[-1].bytes, 2))
+        narrow = Layer("window mla", block, width=size[0], bytes=size[1], window=window)
+        if narrow.content_bytes <= largest:
+            kinds += [narrow] * (stages * r.choice((1, 2, 3)))
+    return [replace(layer, stage=at % stages) for at, layer in enumerate(kinds)]
