@@ -49,7 +49,7 @@ class Batch:
     def _update_lengths(self, output: Any) -> None:
         """The scheduler's number is lower where it discarded a token."""
         for new in output.scheduled_new_reqs:
-            ids = new.prompt_token_ids if new.prompt_embeds is None else new.prompt_embeds
+            ids = new.prompt_embeds if new.prompt_token_ids is None else new.prompt_token_ids
             self.prompts[new.req_id] = len(ids)
             self.lengths[new.req_id] = len(new.prefill_token_ids or ids)
         cached = output.scheduled_cached_reqs

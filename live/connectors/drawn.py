@@ -283,7 +283,7 @@ def plans(
     beyond = "" if subject.has_images or subject.hidden else draw(st.sampled_from(BEYOND))
     if beyond == "embeddings" and adapt.mixes_embeddings():
         actions = draw(with_embeddings(actions, size))
-    elif beyond == "images":
+    elif beyond == "images" and layers.ranks == 1 and not layers.prefill_ranks:
         actions, room = draw(with_images(actions))
     return replace(
         layers,

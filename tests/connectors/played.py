@@ -2,8 +2,11 @@
 
 from typing import Any
 
+from kvproof.cli.connector import _like
 from kvproof.live.connectors.episode import EpisodeResult, play
+from kvproof.live.connectors.search import Known
 from kvproof.live.connectors.shipped import SHIPPED
+from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import (
     ConnectorPlan,
@@ -39,6 +42,13 @@ def played(
 ) -> EpisodeResult:
     """An episode of the connector of this name."""
     return play(SHIPPED[name].subject, ConnectorPlan(engine or engine_of(), actions, **plan))
+
+
+def explained(subject: TestedConnector) -> Known:
+    """What a plan breaks because of a finding that is known of vLLM as released."""
+    return lambda plan: {
+        check: each.name for check, each in _like(subject, plan).items() if each.at_work
+    }
 
 
 def rules(result: EpisodeResult) -> set[str]:

@@ -18,6 +18,7 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 from tests.connectors.played import engine_of, played, rules
+from tests.cover import others_nightly
 
 pytestmark = [
     pytest.mark.live,
@@ -80,7 +81,7 @@ NOT_DRAWN = {
 """vLLM mixes no images and embeddings, and its connector of hidden states saves token ids."""
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", others_nightly(SHIPPED, [*NAMES, "images"]))
 def test_each_connector_is_drawn_with_each_feature_of_a_request(name: str) -> None:
     drawn: set[str] = set()
 

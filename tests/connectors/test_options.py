@@ -27,6 +27,7 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
     lines,
 )
+from tests.connectors.played import explained
 
 pytestmark = pytest.mark.live
 
@@ -82,7 +83,8 @@ def test_a_mistake_behind_an_option_is_found(monkeypatch: pytest.MonkeyPatch) ->
         load(self, slots[::-1], blocks, stream)
 
     monkeypatch.setattr(DiskBackend, "_do_load", wrong)
-    found = search(of_each("simple-cpu"), 200, 0, shrinks=False)
+    subject = of_each("simple-cpu")
+    found = search(subject, 200, 0, shrinks=False, known=explained(subject))
     assert found.rule == "promised_tokens_are_loaded"
     assert found.plan is not None
     assert found.plan.options == ON_DISK

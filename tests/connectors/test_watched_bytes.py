@@ -17,6 +17,7 @@ from kvproof.watch.bytes.layers import Layers
 from kvproof.watch.bytes.observer import ByteObserver
 from kvproof.watch.judge import Judge
 from tests.connectors.mistakes import LoadsIntoTheNextBlock
+from tests.connectors.played import explained
 from tests.connectors.store import LaterStore
 
 pytestmark = pytest.mark.live
@@ -62,7 +63,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 @pytest.mark.parametrize("store", ["Store", "LaterStore"])
 def test_the_loads_of_a_right_store_are_judged(store: str, watched: Watched) -> None:
-    search(TestedConnector(f"tests.connectors.store:{store}"), EPISODES, 1)
+    subject = TestedConnector(f"tests.connectors.store:{store}")
+    search(subject, EPISODES, 1, known=explained(subject))
     assert [finding for finding in watched.found if finding.invariant == LOADED] == []
     assert [
         why for judge in watched.judges for why in (*judge.why_off, judge.no_bytes) if why
@@ -85,7 +87,8 @@ class LaterInNextBlock(LoadsIntoTheNextBlock, LaterStore):
     ],
 )
 def test_a_load_of_wrong_bytes_is_found(mistake: str, watched: Watched) -> None:
-    search(TestedConnector(mistake), EPISODES, 1, shrinks=False)
+    subject = TestedConnector(mistake)
+    search(subject, EPISODES, 1, shrinks=False, known=explained(subject))
     wrong = [finding for finding in watched.found if finding.invariant == LOADED]
     assert wrong
     assert "has loaded it" in wrong[0].sentence
