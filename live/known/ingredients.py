@@ -175,9 +175,13 @@ def _with_each_row_used(plan: ConnectorPlan) -> ConnectorPlan:
 
 def _with_a_step_between_resets(plan: ConnectorPlan) -> ConnectorPlan:
     def apart() -> Iterator[Any]:
-        for before, action in zip((None, *plan.actions), plan.actions, strict=False):
-            if isinstance(before, ResetCache) and isinstance(action, ResetCache):
-                yield RunSteps()
+        stepped = True
+        for action in plan.actions:
+            if isinstance(action, ResetCache):
+                if not stepped:
+                    yield RunSteps()
+                stepped = False
+            stepped = stepped or isinstance(action, RunSteps | Drain)
             yield action
 
     return replace(plan, actions=tuple(apart()))
