@@ -11,13 +11,11 @@ from kvproof.campaign.unit import (
     CorpusEntry,
     FoundRun,
     KeptRun,
-    PlansUnit,
     Unit,
     UnitResult,
-    WorkUnit,
 )
 from kvproof.gate.difference.shrink import shrunk
-from kvproof.gate.difference.workload import Fixed, Follow, follow
+from kvproof.gate.difference.workload import Engines, Episodes, Fixed, Follow, Plays, follow
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
@@ -31,9 +29,6 @@ from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.episode import Target
 from kvproof.strategies.sampling.random_episodes import RandomEpisodes
 
-CHOICES = 40
-"""Choices in a random episode."""
-
 SHRINKING_RUNS_MAX = 150
 """The most runs that are tried to make the run of a finding shorter."""
 
@@ -45,11 +40,14 @@ Make = Callable[[Cluster], Machine]
 def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> UnitResult:
     """Carry out a unit, and return its result. `met` counts the known findings that the machines
     explain."""
-    if isinstance(unit, PlansUnit):
+    if isinstance(unit.work, Plays | Engines):
         return carry_out_plans(unit)
     work = _Work(unit, make, Counter() if met is None else met)
     try:
-        {"fresh": work.fresh, "follow": work.follow}[unit.mode]()
+        if isinstance(unit.work, Episodes):
+            work.draw(unit.work)
+        else:
+            work.follow(unit.work)
     except AdapterDrift as drift:
         return work.result(**{"undriven" if drift.later else "error": str(drift)})
     except Exception as error:
@@ -61,12 +59,11 @@ def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> UnitRe
 class _Work:
     """One unit while it is carried out."""
 
-    def __init__(self, unit: WorkUnit, make: Make, met: Counter[str]) -> None:
+    def __init__(self, unit: Unit, make: Make, met: Counter[str]) -> None:
         self.unit, self.make, self.met = unit, make, met
         self.before = Counter(met)
         self.at_run = Counter(met)
-        self.random = Random(unit.seed)
-        self.steps = self.runs = self.empty = 0
+        self.steps = self.runs = 0
         self.seen: set[str] = set()
         self.kept: list[KeptRun] = []
         self.found: dict[Signature, FoundRun] = {}
@@ -85,29 +82,23 @@ class _Work:
             error=error,
         )
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether the budget is not used up. An episode in which nothing was possible counts as a
-        step."""
-        return self.steps + self.empty < self.unit.steps
-
-    def fresh(self) -> None:
-        """Take random episodes of the cluster."""
+    def draw(self, fresh: Episodes) -> None:
+        """Take random episodes of a cluster."""
         target = Target(
-            self.unit.cluster,
+            fresh.cluster,
             self.make,
             ended=lambda run: self.note(run.machine.cluster, run.steps),
             failed=self.violated,
         )
-        episodes = RandomEpisodes(target, CHOICES, self.random.getrandbits(32))
-        while self.goes_on:
+        episodes = RandomEpisodes(target, fresh.steps, Random(fresh.seed).getrandbits(32))
+        for _ in range(fresh.episodes):
             self.first.clear()
             episodes.run()
             self.shorten()
 
-    def follow(self) -> None:
+    def follow(self, entries: Sequence[CorpusEntry]) -> None:
         """Take each entry as it is."""
-        for entry in self.unit.entries:
+        for entry in entries:
             self.take(entry)
 
     def take(self, entry: CorpusEntry) -> None:
@@ -131,7 +122,6 @@ class _Work:
         """Count a run, and keep it if it shows what no earlier run of this unit showed."""
         self.runs += 1
         self.steps += len(steps)
-        self.empty += not steps
         met = self.met - self.at_run
         self.at_run = Counter(self.met)
         shown = dict.fromkeys(behaviours(cluster, steps, met))

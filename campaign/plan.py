@@ -19,8 +19,8 @@ from random import Random
 
 from kvproof.campaign.planned import ENGINES
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.unit import CorpusEntry, PlansUnit, Unit, WorkUnit
-from kvproof.gate.difference.workload import Engines, Plays
+from kvproof.campaign.unit import CorpusEntry, Unit
+from kvproof.gate.difference.workload import Engines, Episodes, Plays
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled
@@ -31,9 +31,8 @@ from kvproof.strategies.sampling.wide import ROOMY, SEEDS
 MEAN_STEPS = 45
 """Steps of a unit on average."""
 
-FRESH_STEPS = 1
-"""Steps of a fresh unit: it ends with its first episode. The next episode of one cluster shows less
-than the first one of another."""
+CHOICES = 40
+"""Choices in a random episode."""
 
 ROUND_MAX = 64
 """Units of a round, after the first rounds."""
@@ -94,17 +93,15 @@ class Plan:
         turn, second = divmod(number, 2)
         if turn < self.following and not second:
             given = self.given[turn * FOLLOWED : (turn + 1) * FOLLOWED]
-            first = given[0].cluster
-            return WorkUnit(number, "follow", first, seed, 0, tuple(given), known)
+            return Unit(number, tuple(given), known)
         place = turn if turn < self.following else number - self.following
         preset = min(place - ceil(place / OTHERS_EVERY), len(self.presets))
         if place % OTHERS_EVERY and preset < len(self.presets):
-            cluster = cluster_named(self.presets[preset])
-            return WorkUnit(number, "fresh", cluster, seed, FRESH_STEPS, (), known)
+            return Unit(number, _fresh(cluster_named(self.presets[preset]), seed), known)
         turn = place - preset
         if self.live and turn % PLANS_EVERY == PLANS_EVERY - 1:
-            return PlansUnit(number, self.plans(turn // PLANS_EVERY, seed), known)
-        return WorkUnit(number, "fresh", self.cluster(turn), seed, FRESH_STEPS, (), known)
+            return Unit(number, self.plans(turn // PLANS_EVERY, seed), known)
+        return Unit(number, _fresh(self.cluster(turn), seed), known)
 
     def plans(self, number: int, seed: int) -> Plays | Engines:
         """Return the plans of a unit: one connector after the other, and engine cores."""
@@ -129,6 +126,12 @@ class Plan:
             if self.live or modelled(cluster):
                 return cluster
         raise AssertionError
+
+
+def _fresh(cluster: Cluster, seed: int) -> Episodes:
+    """Make the work of a fresh unit: one episode, as the next episode of a cluster shows less than
+    the first one of another."""
+    return Episodes(cluster.name, cluster, seed, 1, CHOICES)
 
 
 BESIDE_EVENTS = 40

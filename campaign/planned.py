@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from kvproof.campaign.behaviours import PLAN
-from kvproof.campaign.unit import CorpusEntry, FoundRun, PlansUnit, UnitResult
+from kvproof.campaign.unit import CorpusEntry, FoundRun, Unit, UnitResult
 from kvproof.gate.difference.judged import Break, Note
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import shrunk
@@ -37,9 +37,10 @@ SHRINKING_PLANS_MAX = 60
 """The most plans that are tried to make the plan of a finding shorter."""
 
 
-def carry_out_plans(unit: PlansUnit) -> UnitResult:
+def carry_out_plans(unit: Unit) -> UnitResult:
     """Carry out a unit of plans, and return its result."""
-    plans = unit.plans
+    plans = unit.work
+    assert isinstance(plans, Plays | Engines)
     shown: dict[str, None] = {}
 
     def note(kinds: Iterable[str]) -> None:
@@ -50,7 +51,7 @@ def carry_out_plans(unit: PlansUnit) -> UnitResult:
     try:
         result = driven(plans, note)
         met = Counter(each.by for each in result.breaks if each.by)
-        found = _found(unit, result, met)
+        found = _found(unit, plans, result, met)
     except AdapterDrift as drift:
         return UnitResult(number=unit.number, undriven=drift.why)
     except Exception as error:
@@ -96,12 +97,14 @@ def written(found: FoundRun, folder: Path) -> Path:
     return around_scheduler.written(plan, rule, folder)[0]
 
 
-def _found(unit: PlansUnit, result: Result, met: Counter[str]) -> dict[Signature, FoundRun]:
+def _found(
+    unit: Unit, plans: Plays | Engines, result: Result, met: Counter[str]
+) -> dict[Signature, FoundRun]:
     """Return the findings that need no other vLLM beside this one, and that are no consequence of
     others. What is known is counted in `met`. Plans of those that are new are made shorter."""
     found: dict[Signature, FoundRun] = {}
     for each in result.breaks:
-        by = _signature(unit, each)
+        by = _signature(plans, each)
         if each.by or each.after or by.check in OF_TWO:
             continue
         like = likeness(each, drives(each))
@@ -156,12 +159,12 @@ def _shown(packed: bytes, connector: str, own: bool) -> Shown | None:
     return None
 
 
-def _signature(unit: PlansUnit, found: Break) -> Signature:
+def _signature(plans: Plays | Engines, found: Break) -> Signature:
     """Return the signature, with the name of the connector, one kind of cache group, and the place
     where an engine died."""
     sign = sign_of(found)
-    of = sign.feature if isinstance(unit.plans, Plays) else ""
-    parts = unit.plans.name, of, sign.death
+    of = sign.feature if isinstance(plans, Plays) else ""
+    parts = plans.name, of, sign.death
     return Signature(sign.check, "Plan", ", ".join(filter(None, parts)))
 
 

@@ -11,7 +11,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from kvproof.campaign.behaviours import kind
-from kvproof.campaign.unit import CorpusEntry, FoundRun, PlansUnit, Unit, UnitResult
+from kvproof.campaign.unit import CorpusEntry, FoundRun, Unit, UnitResult
+from kvproof.gate.difference.workload import Engines, Episodes, Plays
 from kvproof.model.signature import Signature
 
 Count = Annotated[int, Meta(ge=0)]
@@ -56,11 +57,11 @@ class Progress(Struct):
         self.units += 1
         self.steps += result.steps
         self.runs += result.runs
-        if isinstance(unit, PlansUnit):
+        if isinstance(unit.work, Plays | Engines):
             self.plan_units += bool(result.runs)
             self._see(result.shown, fresh=True)
         else:
-            fresh = unit.mode == "fresh" and bool(result.runs)
+            fresh = isinstance(unit.work, Episodes) and bool(result.runs)
             self.fresh_units += fresh
             self._keep(result, fresh)
         known = {each.signature for each in self.found}

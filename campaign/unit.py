@@ -1,12 +1,10 @@
 """This module has work units and their results. They are plain data, which goes to another process
 or machine and back."""
 
-from typing import Literal, TypeAlias
-
 import msgspec
 from msgspec import Struct
 
-from kvproof.gate.difference.workload import Engines, Planned, Plays
+from kvproof.gate.difference.workload import Engines, Episodes, Planned, Plays
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.signature import Signature
@@ -26,36 +24,14 @@ class CorpusEntry(WorkPart, frozen=True, tag_field="kind", tag="run", forbid_unk
     shows: tuple[str, ...] = ()
 
 
-Mode = Literal["fresh", "follow"]
-
-
-class WorkUnit(WorkPart, frozen=True, tag_field="kind", tag="runs"):
-    """A piece of work. `fresh`: random episodes of the cluster. `follow`: take the entries as they
-    are.
-
-    A fresh unit ends with the episode in which its number of steps reaches `steps`. `known` are the
-    signatures of findings whose runs need not be made shorter any more.
-    """
+class Unit(WorkPart, frozen=True):
+    """A piece of work: random episodes of a cluster, random plans for a connector that vLLM ships
+    or for an engine core, or entries of a corpus, which are taken as they are. `known` are the
+    signatures of findings whose runs need not be made shorter any more."""
 
     number: int
-    mode: Mode
-    cluster: Cluster
-    seed: int
-    steps: int
-    entries: tuple[CorpusEntry, ...] = ()
+    work: Episodes | Plays | Engines | tuple[CorpusEntry, ...]
     known: tuple[Signature, ...] = ()
-
-
-class PlansUnit(WorkPart, frozen=True, tag_field="kind", tag="plans"):
-    """A piece of work: random plans for a connector that vLLM ships, or for an engine core.
-    `known` is as in `WorkUnit`."""
-
-    number: int
-    plans: Plays | Engines
-    known: tuple[Signature, ...] = ()
-
-
-Unit: TypeAlias = WorkUnit | PlansUnit
 
 
 class KeptRun(WorkPart, frozen=True):
@@ -103,8 +79,7 @@ def packed(part: Unit | UnitResult) -> bytes:
 
 def unit_of(data: bytes) -> Unit:
     """Return the unit in this line."""
-    decoded: Unit = msgspec.json.decode(data, type=Unit)
-    return decoded
+    return msgspec.json.decode(data, type=Unit)
 
 
 def result_of(data: bytes) -> UnitResult:

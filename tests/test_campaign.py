@@ -21,8 +21,9 @@ from kvproof.campaign.plan import PLANS_EVERY, Plan
 from kvproof.campaign.planned import ENGINES
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress, SeenBehaviour
-from kvproof.campaign.unit import CorpusEntry, PlansUnit, WorkUnit, packed, result_of, unit_of
-from kvproof.model.config import Job
+from kvproof.campaign.unit import CorpusEntry, Unit, packed, result_of, unit_of
+from kvproof.gate.difference.workload import Engines, Episodes, Play, Plays
+from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
@@ -157,6 +158,11 @@ def test_other_settings_are_refused(alone: Path, refused: Any, tmp_path: Path) -
     assert "not empty" in refused(*out, *FAULT)
     assert "cannot be read" in refused("campaign", "--out", str(tmp_path / "none"), "--resume")
     refused("campaign", "--out", str(tmp_path / "none"), "--from", str(tmp_path))
+    state = alone / "campaign.json"
+    (tmp_path / "old").mkdir()
+    older = state.read_bytes().replace(b'"kind":"run"', b'"kind":"loop"')
+    (tmp_path / "old" / state.name).write_bytes(older)
+    assert "an older kvproof. Use the commit " in refused("report", str(tmp_path / "old"))
 
 
 def test_a_unit_of_a_dying_worker_is_given_out_again_and_then_given_up() -> None:
@@ -185,11 +191,16 @@ def test_an_error_of_a_unit_is_no_green(tmp_path: Path, monkeypatch: Any, as_jso
     assert "ZeroDivisionError" in output["reason"]
 
 
+def cluster_of(unit: Unit) -> Cluster | None:
+    """The cluster of random episodes; None where a unit has none."""
+    return unit.work.cluster if isinstance(unit.work, Episodes) else None
+
+
 def test_all_presets_come_at_first_and_one_unit_in_four_is_another_one() -> None:
     known = Progress(findings_at=[0] * 9)
     plan = Plan(0, live=False)
     units = [plan.unit(number, known) for number in range(len(plan.presets) * 4 // 3)]
-    early = [each.cluster for n, each in enumerate(units) if n % 4]  # type: ignore[union-attr]
+    early = [cluster_of(each) for n, each in enumerate(units) if n % 4]
     assert early == [CLUSTERS[name] for name in plan.presets]
 
 
@@ -198,14 +209,12 @@ def test_every_second_unit_follows_an_earlier_campaign_until_all_has_come() -> N
     given = [entry(*(Submit("E", "r0"),) * times) for times in range(1, 12)]
     known = Progress(findings_at=[0] * 9)
     units = [Plan(0, True, given).unit(number, known) for number in range(24)]
-    follows = [unit for unit in units if isinstance(unit, WorkUnit) and unit.mode == "follow"]
+    follows = [unit for unit in units if isinstance(unit.work, tuple)]
     assert [unit.number for unit in follows] == [0, 2, 4, 6]
-    assert sum(len(unit.entries) for unit in follows) == len(given)
+    assert sum(len(unit.work) for unit in follows if isinstance(unit.work, tuple)) == len(given)
     alone = [Plan(0, True).unit(number, known) for number in range(20)]
     others = [unit for unit in units if unit not in follows]
-    assert list(map(type, others)) == list(map(type, alone))
-    both = zip(others, alone, strict=True)
-    assert all(a.cluster == b.cluster for a, b in both if isinstance(a, WorkUnit))
+    assert list(map(cluster_of, others)) == list(map(cluster_of, alone))
 
 
 def test_a_unit_depends_on_earlier_rounds_alone() -> None:
@@ -227,7 +236,7 @@ def test_what_is_not_possible_is_left_out() -> None:
     engine = CLUSTERS["full"].engines[0].name
     submit = Submit(engine, "r0")
     asked = entry(submit, submit, Schedule(engine))
-    result = carry_out(WorkUnit(0, "follow", asked.cluster, 0, 1, (asked,)), ModelMachine)
+    result = carry_out(Unit(0, (asked,)), ModelMachine)
     events = result.kept[0].entry.events
     assert events.count(submit) == 1
     assert [type(event) for event in events] == [Submit, Schedule, Complete]  # up to its end
@@ -342,8 +351,8 @@ def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
     empty = Progress(findings_at=[0] * 9)
     others = PLANS_EVERY * len(plan.planned)
     units = [plan.unit(number, empty) for number in range(len(plan.presets) + others)]
-    of_plans = [unit for unit in units if isinstance(unit, PlansUnit)]
-    assert sorted(unit.plans.name for unit in of_plans) == sorted(plan.planned)
+    of_plans = [unit for unit in units if isinstance(unit.work, Plays | Engines)]
+    assert sorted(unit.work.name for unit in of_plans) == sorted(plan.planned)
     assert {ENGINES, "offloading", "nixl-pull"} < {*plan.planned}
     assert "decode-bench" not in plan.planned  # wrong on purpose
     assert [unit_of(packed(unit)) for unit in of_plans] == of_plans
@@ -352,7 +361,7 @@ def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
 def test_the_model_has_no_plans() -> None:
     plan = Plan(0, live=False)
     units = [plan.unit(number, Progress()) for number in range(2 * PLANS_EVERY)]
-    assert not any(isinstance(unit, PlansUnit) for unit in units)
+    assert not any(isinstance(unit.work, Plays | Engines) for unit in units)
 
 
 @pytest.fixture
@@ -374,7 +383,7 @@ def test_a_unit_depends_on_itself_alone(name: str) -> None:
     from kvproof.campaign.planned import carry_out_plans
 
     plan = Plan(0, live=True)
-    unit = PlansUnit(7, plan.plans(plan.planned.index(name), 11))
+    unit = Unit(7, plan.plans(plan.planned.index(name), 11))
     result = carry_out_plans(unit)
     assert result.shown
     assert result.steps >= result.runs > 0
@@ -393,7 +402,7 @@ def test_a_finding_is_made_shorter_and_written(tmp_path: Path, run: Any) -> None
     from kvproof.campaign.planned import carry_out_plans, written
     from kvproof.gate.difference.workload import Plays
 
-    unit = PlansUnit(0, Plays(OURS, OURS, 3, 30))
+    unit = Unit(0, Plays(OURS, OURS, 3, 30))
     found = carry_out_plans(unit).found
     [first] = [each for each in found if each.signature.check == RULE]
     assert first.signature.feature.startswith(OURS)
@@ -402,7 +411,7 @@ def test_a_finding_is_made_shorter_and_written(tmp_path: Path, run: Any) -> None
     code, out, _ = run("connector", WRONG, "--replay", str(path))
     assert code == 1
     assert RULE in out
-    known = PlansUnit(0, unit.plans, tuple(each.signature for each in found))
+    known = Unit(0, unit.work, tuple(each.signature for each in found))
     assert not carry_out_plans(known).found
 
 
@@ -412,7 +421,7 @@ def test_a_finding_that_needs_earlier_plans_says_so(monkeypatch: pytest.MonkeyPa
     from kvproof.gate.difference.workload import Plays
 
     monkeypatch.setattr(planned, "_breaks_alone", lambda _: False)
-    found = planned.carry_out_plans(PlansUnit(0, Plays(OURS, OURS, 3, 30))).found
+    found = planned.carry_out_plans(Unit(0, Plays(OURS, OURS, 3, 30))).found
     assert found
     assert all(planned.NEEDS_EARLIER in each.signature.words for each in found)
 
@@ -423,11 +432,11 @@ def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from kvproof.campaign.planned import carry_out_plans
-    from kvproof.gate.difference.workload import Play, Plays
+    from kvproof.gate.difference.workload import Plays
     from kvproof.gate.side import known_plans
     from kvproof.gate.side.known_plans import KnownPlan
 
-    unit = PlansUnit(0, Plays(OURS, OURS, 3, 30))
+    unit = Unit(0, Plays(OURS, OURS, 3, 30))
     before = carry_out_plans(unit)
     [first] = [each for each in before.found if each.signature.check == RULE]
     assert isinstance(first.entry, Play)
