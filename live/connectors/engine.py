@@ -380,6 +380,7 @@ class DrivenEngine(ObservedEngine):
             [(r.request_id, r.status, r.num_computed_tokens, r.num_tokens) for r in requests],
             self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
             sorted(self.owners.loads),
+            self.stands > 0,
         )
 
     def _call(self, what: Callable[..., Any], *arguments: Any) -> None:

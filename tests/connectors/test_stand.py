@@ -79,6 +79,22 @@ def test_messages_wait_for_an_engine_that_stands(name: str, who: Any) -> None:
     assert result.judged["loads"] >= 4
 
 
+@pytest.mark.parametrize("steps", [20, 40, 49])
+def test_who_goes_on_has_time_to_end(steps: int) -> None:
+    """P keeps its blocks for a while after it has gone on, because D has given up."""
+    actions = SubmitRequest(0, 7, 2), RunSteps(), Stand("first", steps), Drain()
+    assert played("mooncake", *actions, copies=LATE).findings == ()
+
+
+def test_a_write_that_never_comes_is_known() -> None:
+    """`write_awaited_for_ever`: P has forgotten what D, which registered late, waits for."""
+    actions = SubmitRequest(0, 7, 2), RunSteps(), Stand("first", FOR_LONG)
+    if found := rules(played("nixl-push", *actions, copies=LATE)):
+        assert found == {ENDS}
+        like = _like(SHIPPED["nixl-push"].subject, ConnectorPlan(engine_of(), actions, copies=LATE))
+        assert [each.name for each in like.values() if each.at_work] == ["write_awaited_for_ever"]
+
+
 @pytest.mark.parametrize("name", ["mooncake-store", "lmcache", "offloading-kept"])
 def test_what_a_slow_store_has_not_stored_yet_is_not_offered(name: str) -> None:
     prompt, *_ = AGAIN
