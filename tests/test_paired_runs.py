@@ -305,15 +305,15 @@ def test_excuses_of_one_kind_are_weighed_together_if_none_is_likely_alone(
     )
 
 
-@pytest.mark.parametrize("of", [workloads.of_loops, workloads.of_starts])
-def test_fresh_runs_are_none_of_the_search(compare: Compare, of: Any) -> None:
-    drawn, taken = of(0), []
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_fresh_runs_are_none_of_the_search(compare: Compare, number: int) -> None:
+    drawn, taken = workloads.of_engines(0), []
 
     def takes(workload: Workload) -> Result:
         taken.append(workload)
         return nothing(workload)
 
-    FreshRuns(compare(takes, nothing), [plans_of(drawn)[0]]).take()
+    FreshRuns(compare(takes, nothing), [plans_of(drawn)[number]]).take()
     assert not [each for each in plans_of(taken[0]) if each in plans_of(drawn)]
 
 
@@ -330,7 +330,7 @@ def test_no_two_kinds_of_workloads_draw_the_same_plans() -> None:
 
 def plans_of(workload: Any) -> list[Any]:
     """Each plan of a workload as a workload."""
-    found = (around_scheduler.single(workload, n, "") for n in range(workload.plans))
+    found = (around_scheduler.single(workload, n, "") for n in range(workload.episodes))
     return [each for each in found if each is not None]
 
 

@@ -1,14 +1,16 @@
 """Whether head alone breaks something: base has a fair chance to show it in runs like this one."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from zlib import crc32
 
 import pytest
 from msgspec.structs import replace
 
+from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Workload
+from kvproof.gate.search.side import Ended
 from kvproof.gate.search.trial import FEWEST, FRESH_MAX, FRESH_MIN
 from kvproof.gate.search.variants import VARIANTS_MAX
 from kvproof.model import planting
@@ -72,6 +74,19 @@ def test_what_base_never_breaks_is_told_if_head_breaks_it_often_enough(
         both.weigh_needs(lambda: True)
         assert len(both.too_few) == (not told)
         assert all("too few to say" in line and f"of {taken} runs" in line for line in both.too_few)
+
+
+def test_what_is_not_decided_is_named_if_a_process_ends_while_needs_are_weighed() -> None:
+    def ends(*_: object) -> Iterator[tuple[str, Break, Result]]:
+        raise Ended("killed")
+
+    with compared(breaking(0, 0), breaking(0.02, 0.02)) as both:
+        both.drive([RUN])
+        both.confirm([RUN.name])
+        both.needs.weigh = ends  # type: ignore[method-assign]
+        with pytest.raises(Ended):
+            both.weigh_needs(lambda: True)
+        assert both.too_few
 
 
 def test_a_defect_of_both_that_head_was_first_to_show_is_hardly_ever_told() -> None:

@@ -9,7 +9,7 @@ against a pull request (`Pair.new_on_head`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -327,14 +327,22 @@ class Comparison:
                 self.on_both.add(key)
             elif trial.is_told and not self._is_introduced(key):
                 self._introduce(one)
-        for name, found, head in self.needs.weigh(go_on, of_choices):
-            if self._is_introduced(found.key):
-                continue
-            one = Confirmed(name, found, frozenset(head.reached))
-            if found.need.is_choice:
-                self.costs.append(one)
-            else:
-                self._introduce(one)
+        try:
+            for name, found, head in self.needs.weigh(go_on, of_choices):
+                if self._is_introduced(found.key):
+                    continue
+                one = Confirmed(name, found, frozenset(head.reached))
+                if found.need.is_choice:
+                    self.costs.append(one)
+                else:
+                    self._introduce(one)
+        finally:  # a process may have ended: what is not decided is no less so
+            self._name_undecided(left, said)
+
+    def _name_undecided(
+        self, left: Mapping[Key, tuple[Confirmed, Trial]], said: Mapping[Key, str]
+    ) -> None:
+        """Name the breaks whose trials said too little, and the whole search no more."""
         for key, (one, trial) in left.items():
             if key in self.on_both or self._is_introduced(key):
                 continue

@@ -116,12 +116,13 @@ class Needs:
             choice = self.unweighed[0].is_choice
             if not (of_choices or go_on if choice else go_on)():
                 return
-            need, *self.unweighed = self.unweighed
+            need, *rest = self.unweighed
             for shown in self._again(need):
                 if self._more_often(shown[1], need):
                     yield shown
                 else:
                     self.not_more.append(need)
+            self.unweighed = rest
 
     def base_does(self, need: Need) -> bool:
         """Whether base needs all of these excuses for one break in some run."""
