@@ -2,7 +2,6 @@
 checks of connectors and of loops judge."""
 
 from collections import Counter
-from random import Random
 
 import msgspec
 import pytest
@@ -15,47 +14,19 @@ from kvproof.gate.side.around_scheduler import broken
 from kvproof.model.errors import UsageError
 from kvproof.model.facts.connectors import counted
 from kvproof.model.facts.loop import Played
-from kvproof.model.plans.connector import Copies
-from kvproof.model.plans.engine import EnginePlan, given, lines
-from kvproof.model.plans.messages import LENGTH, Action, Cancel, Reset, Send
-from kvproof.model.plans.random_messages import random_messages
+from kvproof.model.plans.engine import EnginePlan, lines
+from kvproof.model.plans.messages import Cancel, Send
+from kvproof.model.plans.random_engines import GIVEN, random_engine
+from kvproof.model.plans.random_stores import STORES, with_store
 from tests.in_vllm import SCHEDULER, Change, around, instead, nothing
 
 pytestmark = pytest.mark.live
 
-STORES = (
-    "offloading-small",
-    "offloading-files",
-    "simple-cpu",
-    "lmcache",
-    "multi-offloading-simple",
-)
-
 
 def plan_of(store: str, seed: int) -> EnginePlan:
-    """A random loop of an engine with a store. Its own cache is often reset before a request comes,
-    so that the store loads; a reset that preempts requests ends loads of vLLM 0.32.0
-    (`findings/forced_reset_ends_offloading`)."""
-    r = Random(seed)
-    actions: list[Action] = []
-    for action in random_messages(r, LENGTH):
-        if isinstance(action, Reset):
-            action = replace(action, running=False)
-        elif isinstance(action, Send) and r.random() < 0.5:
-            actions.append(Reset(action.after))
-            action = replace(action, after=r.choice((0, 0, 1, 3)))
-        actions.append(action)
-    plan = given(
-        tuple(actions),
-        r.choice((2, 4)),
-        more=r.choice((0, 2, 8, 30)),
-        window=r.choice((0, 0, 0, 5)),
-        chunk_tokens=r.choice((4, 8, 16, 32)),
-        overlaps=r.random() < 0.5,
-        prefix_caching=r.random() < 0.8,
-        recompute=r.random() < 0.5,
-    )
-    return replace(plan, store=store, copies=Copies(r.random() < 0.5, r.choice((0, 0, 1, 2, 3))))
+    """A random plan of an engine with this store."""
+    takes_one = {**GIVEN, "connected": False, "stages": 1, "drafts": 0}
+    return with_store(random_engine(seed, takes_one), seed, [store])
 
 
 def play(plan: EnginePlan) -> Played:
@@ -114,20 +85,20 @@ def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatc
 
 def test_what_kills_the_front_is_told() -> None:
     """A connector that offers fewer than no tokens: vLLM's logger refuses to count them."""
-    seen = play(plan_of("example", 6))
+    seen = play(plan_of("example", 7))
     assert seen.died is not None
     assert seen.died.place == "ValueError in inc"
 
 
 def test_where_the_kit_fails_at_a_wrong_answer_the_answer_is_the_break() -> None:
     """Its workers have no block for what the scheduler computes after such an offer."""
-    seen = play(plan_of("example", 37))
+    seen = play(plan_of("example", 67))
     assert (seen.died, seen.waits) == (None, ())
     assert "matched_tokens_can_be_loaded" in {each.invariant for each in broken(seen)}
 
 
 def test_a_store_that_is_not_driven_is_refused() -> None:
-    plan = plan_of("simple-cpu", 0)
+    plan = plan_of("simple-cpu", 1)
     for other in (
         replace(plan, store="nixl-pull"),
         replace(plan, store="nobody"),

@@ -15,6 +15,7 @@ from kvproof.model.plans.drawing import drawn
 from kvproof.model.plans.engine import KEEP_ALL, EnginePlan, Layer, given
 from kvproof.model.plans.messages import LENGTH, Send
 from kvproof.model.plans.random_messages import random_messages
+from kvproof.model.plans.random_stores import STORES, with_store
 
 PARAMETERS: dict[str, tuple[Any, ...]] = {
     # Whether the number of blocks is given or counted, and whether clients send messages.
@@ -62,6 +63,9 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
 }
 """By name: the values that are equally likely."""
 
+STORED = 3
+"""Of so many plans of given sizes, one has a store if its engine takes one."""
+
 GIVEN, COUNTED = {"given": True}, {"given": False}
 """What plans have in common whose number of blocks is given, and those of which it is counted."""
 
@@ -91,7 +95,7 @@ def random_engine(seed: int, common: Mapping[str, Any] | None = None) -> EngineP
         "actions": actions,
     }
     if of_plan.given:
-        return given(
+        plan = given(
             block=min(of_plan.block, 4),
             more=of_plan.beyond,
             window=5 * ("window" in of_plan.kinds),
@@ -99,6 +103,7 @@ def random_engine(seed: int, common: Mapping[str, Any] | None = None) -> EngineP
             fitted=of_plan.fitted,
             **of_engine,
         )
+        return with_store(plan, seed, STORES) if seed % STORED == 0 else plan
     return EnginePlan(
         layers=_layers(r, of_plan, max_model_len),
         max_model_len=max_model_len,
