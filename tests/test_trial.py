@@ -89,6 +89,24 @@ def test_what_is_not_decided_is_named_if_a_process_ends_while_needs_are_weighed(
         assert both.too_few
 
 
+@pytest.mark.parametrize(
+    ("base", "head", "told"),
+    [
+        (breaking(0.1, 0.0), breaking(0.9, 0.0, 1), True),
+        (breaking(0.3, 0.0), breaking(0.4, 1.0, 1), False),
+        (breaking(0.0, 0.1), breaking(0.02, 1.0, 1), False),
+    ],
+    ids=["far more often", "about as often", "in variants"],
+)
+def test_what_base_breaks_too_is_told_if_head_does_so_more_often_in_fresh_runs(
+    base: Does, head: Does, told: bool
+) -> None:
+    with compared(rare(base), head) as both:
+        both.drive([RUN])
+        both.confirm([RUN.name])
+        assert (bool(both.introduced), bool(both.on_both)) == (told, not told)
+
+
 def test_a_defect_of_both_that_head_was_first_to_show_is_hardly_ever_told() -> None:
     """Both have it in one of 50 runs, and in every tenth that is like the one of head."""
     told = 0

@@ -5,10 +5,11 @@ A defect that both have and show in one of 50 runs is shown by head first in eve
 So one run says little, also if it is taken twice: the sides differ in it for any reason.
 
 First come fresh runs, random ones of the same kind, which nobody has chosen: head is told where a
-sign test says that it alone breaks this more often than base alone. They end early where head's
-rate is so low that all of them would not tell. Then come variants of the run, with a few events
-more, less, or at another place. Head is likelier to break something there, as the run was chosen by
-what head does: so base has all of them, and to break it in one of them is enough.
+sign test says that it alone breaks this more often than base alone. They end early where the rates
+of both are such that all of them would not tell. Then, unless base has broken it, come variants of
+the run, with a few events more, less, or at another place. Head is likelier to break something
+there, as the run was chosen by what head does: so they tell of head only while base breaks it in
+none of them.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ from kvproof.gate.search.variants import variants
 from kvproof.gate.search.workloads import near
 
 FRESH_MIN, FRESH_MAX = 16, 48
-"""The number of fresh runs that both sides take, unless base breaks it or head is told."""
+"""The number of fresh runs that both sides take, unless head is told."""
 
 AT_ONCE = 8
 """The number of runs between two looks at what they show."""
@@ -46,24 +47,27 @@ class TakesTrials(TakesRuns, Protocol):
 
 class Trial:
     """What both sides show of runs like that of a break: `taken` is the number of runs, in so many
-    `parts` as trials were joined, and `counted` has in how many one side alone breaks it. `on_base`
-    says that base does, and `beside` that base breaks this check in another shape. `reason` says
-    why base could not be asked, and `ends` that head could not be driven any further."""
+    `parts` as trials were joined. `counted` has in how many one side alone breaks it, and `fresh`
+    in how many of those that nobody has chosen. `on_base` says that base does, and `beside` that
+    base breaks this check in another shape. `reason` says why base could not be asked, and `ends`
+    that head could not be driven any further."""
 
     def __init__(self, found: Break) -> None:
         self.found, self.need = found, found.need
-        self.counted = Runs()
+        self.counted, self.fresh = Runs(), Runs()
         self.taken, self.parts = 0, 1
         self.on_base = self.beside = self.ends = False
         self.reason = ""
 
-    def add(self, base: Result, head: Result) -> None:
+    def add(self, base: Result, head: Result, *, fresh: bool) -> None:
         """Add what both show of some runs."""
         self.reason = self.reason or base.reason
         self.ends = self.ends or bool(head.reason)
         for pair in pairs(base, head):
             self.taken += 1
             self.counted.add(pair)
+            if fresh:
+                self.fresh.add(pair)
         key = self.found.key
         if self.need.excuses:
             needed = (each.need for record in base.records for each in record.needed)
@@ -77,12 +81,14 @@ class Trial:
         self.taken += other.taken
         self.parts += other.parts
         self.counted.join(other.counted)
+        self.fresh.join(other.fresh)
+        self.on_base |= other.on_base
         self.beside |= other.beside
 
     @property
     def is_over(self) -> bool:
-        """Whether base has been found to break it, or a side cannot be asked."""
-        return self.on_base or self.ends or bool(self.reason)
+        """Whether a side cannot be asked."""
+        return self.ends or bool(self.reason)
 
     @property
     def counted_as(self) -> Need:
@@ -99,7 +105,8 @@ class Trial:
     @property
     def is_told(self) -> bool:
         """Whether head alone breaks it in so many runs that chance is excluded."""
-        return not self.is_over and self.counted.chance(self.counted_as) <= CERTAIN
+        runs = self.fresh if self.on_base else self.counted
+        return not self.is_over and runs.chance(self.counted_as) <= CERTAIN
 
     @property
     def words(self) -> str:
@@ -111,8 +118,10 @@ class Trial:
 
     @property
     def may_be_told(self) -> bool:
-        """Whether all fresh runs would tell it, at the rate of head in those so far."""
-        return self.on_head * FRESH_MAX >= FEWEST * self.taken
+        """Whether all fresh runs would tell it, at the rates of both sides in those so far."""
+        alone = self.on_head, self.counted.less[self.counted_as]
+        more, less = (number * FRESH_MAX // max(self.taken, 1) for number in alone)
+        return by_chance(more, less) <= CERTAIN
 
 
 def tried(
@@ -137,9 +146,9 @@ def tried(
             near(kind, f"runs like {name} ({at}), part {part + 1}", both.seed, APART + part, number)
             for at, kind in enumerate(kinds, 1)
         ]
-        trial.add(*both.sides(these))
+        trial.add(*both.sides(these), fresh=True)
     for workload in others if not trial.is_told else ():
-        if trial.is_over or not both.may_try():
+        if trial.is_over or trial.on_base or not both.may_try():
             break
-        trial.add(*both.sides([workload]))
+        trial.add(*both.sides([workload]), fresh=False)
     return trial
