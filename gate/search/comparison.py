@@ -32,7 +32,7 @@ from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.protocol import Accepts, Seen
 from kvproof.gate.difference.record import Differences, Pair
-from kvproof.gate.difference.result import Result, joined, pairs, severity
+from kvproof.gate.difference.result import Result, pairs, severity
 from kvproof.gate.difference.workload import (
     Engines,
     Episodes,
@@ -185,13 +185,13 @@ class Comparison:
             lambda side: self._driven(0, side, shared), lambda side: self._driven(1, side, shared)
         )
 
-    def sides(self, workloads: Sequence[Workload]) -> tuple[Result, Result]:
-        """What base and head show of all of these workloads, which are none of the search. Several
-        breaks may be tried in the same random runs. Raises Ended."""
-        known = msgspec.json.encode([*workloads])
+    def sides(self, workload: Workload) -> tuple[Result, Result]:
+        """What base and head show of a workload that is none of the search. Several breaks may be
+        tried in the same random runs. Raises Ended."""
+        known = msgspec.json.encode(workload)
         if known not in self._fresh:
-            base, head = self._both(workloads)
-            self._fresh[known] = joined("base", base), joined("head", head)
+            [base], [head] = self._both([workload])
+            self._fresh[known] = base, head
         return self._fresh[known]
 
     def pairs(self, name: str) -> list[Pair]:
@@ -304,7 +304,7 @@ class Comparison:
                 self._confirm(candidate)
         for name, found, head in self.needs.confirm():
             one = Confirmed(name, found, frozenset(head.reached))
-            if not self._tell(one, [as_run(name, found)]):
+            if not self._tell(one, as_run(name, found)):
                 self.needs.leave(found.need)
 
     def _introduce(self, one: Confirmed) -> None:
@@ -393,7 +393,7 @@ class Comparison:
         else:
             one = Confirmed(candidate.workload, again, frozenset(head.reached))
             alone = any(again.need in pair.new_on_head for pair in pairs(base, head))
-            self._tell(one, [run], beside=not alone)
+            self._tell(one, run, beside=not alone)
 
     def _confirm_with_all(self, candidate: Candidate) -> None:
         """Confirm what head breaks only in all runs of the workload once more: it needs what
@@ -412,18 +412,16 @@ class Comparison:
             self.unconfirmed.append(candidate)
         else:
             one = Confirmed(candidate.workload, again, frozenset(head.reached), alone=False)
-            self._tell(one, [workload], size=len(head.records))
+            self._tell(one, workload, size=len(head.records))
 
-    def _tell(
-        self, one: Confirmed, kinds: Sequence[Workload], *, size: int = 0, beside: bool = False
-    ) -> bool:
+    def _tell(self, one: Confirmed, kind: Workload, *, size: int = 0, beside: bool = False) -> bool:
         """Tell what head breaks and base does not, if a trial says so (`trial.tried`). The trial is
         brief after what is at least as grave. `beside` says that base does not come past the place
         of the break in its run, or breaks something there that explains it. Returns whether it is
         told. Raises Ended."""
         found = one.found
         brief = any(severity(each.found) <= severity(found) for each in self.introduced)
-        trial = tried(self, found, kinds, size=size, brief=brief)
+        trial = tried(self, found, kind, size=size, brief=brief)
         trial.beside |= beside
         if found.key in self.undecided:
             trial.join(self.undecided.pop(found.key)[1])

@@ -62,8 +62,8 @@ class TakesRuns(Protocol):
 
     seed: int
 
-    def sides(self, workloads: Sequence[Workload]) -> tuple[Result, Result]:
-        """What base and head show of all of these workloads."""
+    def sides(self, workload: Workload) -> tuple[Result, Result]:
+        """What base and head show of a workload."""
 
 
 class FreshRuns:
@@ -83,5 +83,5 @@ class FreshRuns:
         before = len(self.taken)
         for number, kind in enumerate(self._kinds, 1):
             name = f"fresh runs {number}, part {self._parts}"
-            self.taken += pairs(*self._comparison.sides([workloads.near(kind, name, seed, part)]))
+            self.taken += pairs(*self._comparison.sides(workloads.near(kind, name, seed, part)))
         return len(self.taken) - before

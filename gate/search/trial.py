@@ -12,7 +12,6 @@ there, as the run was chosen by what head does: so they tell of head only while 
 none of them.
 """
 
-from collections.abc import Sequence
 from typing import Protocol
 
 from kvproof.gate.difference.compare import of_one_shape, the_same
@@ -127,28 +126,25 @@ class Trial:
 def tried(
     both: TakesTrials,
     found: Break,
-    kinds: Sequence[Workload],
+    kind: Workload,
     *,
     size: int = 0,
     brief: bool = False,
 ) -> Trial:
-    """Try a break of head in runs of these kinds, of which the first is its own: its run, or the
-    workload of its run and of the others that its process took, `size` in all. A `brief` trial has
-    `FRESH_MIN` fresh runs alone. Raises Ended."""
-    trial, name = Trial(found), kinds[0].name
-    others = () if brief or size else variants(kinds[0], both.seed, AT_ONCE)
+    """Try a break of head in runs of its kind, which is that of its run, or of the workload of its
+    run and of the others that its process took, `size` in all. A `brief` trial has `FRESH_MIN`
+    fresh runs alone. Raises Ended."""
+    trial = Trial(found)
+    others = () if brief or size else variants(kind, both.seed, AT_ONCE)
     number = size or AT_ONCE
     for part in range(FRESH_MAX // number + bool(size)):
         enough = trial.taken >= FRESH_MIN and (brief or (others and not trial.may_be_told))
         if enough or trial.is_over or trial.is_told or not both.may_try():
             break
-        these = [
-            near(kind, f"runs like {name} ({at}), part {part + 1}", both.seed, APART + part, number)
-            for at, kind in enumerate(kinds, 1)
-        ]
-        trial.add(*both.sides(these), fresh=True)
+        name = f"runs like {kind.name}, part {part + 1}"
+        trial.add(*both.sides(near(kind, name, both.seed, APART + part, number)), fresh=True)
     for workload in others if not trial.is_told else ():
         if trial.is_over or trial.on_base or not both.may_try():
             break
-        trial.add(*both.sides([workload]), fresh=False)
+        trial.add(*both.sides(workload), fresh=False)
     return trial
