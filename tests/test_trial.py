@@ -76,6 +76,18 @@ def test_what_base_never_breaks_is_told_if_head_breaks_it_often_enough(
         assert all("too few to say" in line and f"of {taken} runs" in line for line in both.too_few)
 
 
+@pytest.mark.parametrize(("fresh", "told"), [(1.0, True), (0.02, False)])
+def test_where_no_time_is_left_the_least_number_of_fresh_runs_decides(
+    fresh: float, told: bool
+) -> None:
+    with compared(breaking(0, 0), breaking(fresh, 1)) as both:
+        both.may_try = lambda: False
+        both.drive([RUN])
+        both.confirm([RUN.name])
+        assert bool(both.introduced) is told
+        assert [trial.taken for _, trial in both.undecided.values()] == [FRESH_MIN] * (not told)
+
+
 def test_what_is_not_decided_is_named_if_a_process_ends_while_needs_are_weighed() -> None:
     def ends(*_: object) -> Iterator[tuple[str, Break, Result]]:
         raise Ended("killed")

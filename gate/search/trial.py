@@ -25,7 +25,8 @@ from kvproof.gate.search.variants import variants
 from kvproof.gate.search.workloads import near
 
 FRESH_MIN, FRESH_MAX = 16, 48
-"""The number of fresh runs that both sides take, unless head is told."""
+"""The number of fresh runs that both sides take, unless head is told. The least number is taken
+whatever the time is."""
 
 AT_ONCE = 8
 """The number of runs between two looks at what they show."""
@@ -138,8 +139,9 @@ def tried(
     others = () if brief or size else variants(kind, both.seed, AT_ONCE)
     number = size or AT_ONCE
     for part in range(FRESH_MAX // number + bool(size)):
-        enough = trial.taken >= FRESH_MIN and (brief or (others and not trial.may_be_told))
-        if enough or trial.is_over or trial.is_told or not both.may_try():
+        hardly = others and not trial.may_be_told
+        enough = trial.taken >= FRESH_MIN and (brief or hardly or not both.may_try())
+        if enough or trial.is_over or trial.is_told:
             break
         name = f"runs like {kind.name}, part {part + 1}"
         trial.add(*both.sides(near(kind, name, both.seed, APART + part, number)), fresh=True)
