@@ -79,8 +79,8 @@ class _Planned(_Workload, frozen=True):
     def without(self, first: int, end: int) -> Self:
         """The same without the parts from `first` to `end`."""
         plan, before = dict(self.plan), 0  # type: ignore[attr-defined]
-        for name in PARTS:
-            parts = plan.get(name, ())
+        for name in (each for each in PARTS if each in plan):
+            parts = plan[name]
             kept = [e for at, e in enumerate(parts, before) if not first <= at < end]
             plan[name], before = kept, before + len(parts)
         return msgspec.structs.replace(self, plan=plan)
