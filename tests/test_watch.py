@@ -12,7 +12,7 @@ from msgspec import structs
 from kvproof.gate.difference import judged
 from kvproof.model.config import Cluster, Group
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.events import Schedule, Submit
+from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.watch.shown import JUDGED, Views
 from tests.in_vllm import MANAGER, POOL, SCHEDULER, around
@@ -84,6 +84,31 @@ def test_a_watcher_finds_nothing_but_what_the_driver_finds(name: str) -> None:
     there = watched.run(CLUSTERS[name])
     assert set(watched.found) <= there
     assert [each for each in PRESETS[name] if not watched.times_judged[each]] == []
+
+
+def test_a_window_that_a_longer_prompt_hit_without_computing_it_is_owed_to_nobody() -> None:
+    """r2 hits the end of the window of r0, whose first block r1 has taken. r3 would need that."""
+    window = CLUSTERS["window"]
+    prompts = ("abcdefgh", "uv", "abcdefghi", "abXY")
+    cluster = structs.replace(
+        window,
+        engines=(structs.replace(window.engines[0], num_blocks=11, chunk_tokens=4),),
+        jobs=tuple(
+            structs.replace(window.jobs[0], name=f"r{number}", prompt=prompt, max_tokens=1)
+            for number, prompt in enumerate(prompts)
+        ),
+    )
+    observed, hits = Observed(cluster), []
+    for number, chunks in enumerate((2, 1, 1, 1)):
+        observed.take(Submit("E", f"r{number}"))
+        for _ in range(chunks):
+            step = observed.take(Schedule("E"))
+            hits += [(each.request, each.hit) for each in step.effects.admissions]
+            observed.take(Complete("E"))
+    assert hits == [("r0", 0), ("r1", 0), ("r2", 8), ("r3", 0)]
+    assert not observed.found
+    judge = observed.judges["E"]
+    assert judge.times_judged["repeated_prompt_hits"]
 
 
 def test_every_view_of_a_watcher_has_something_to_show() -> None:

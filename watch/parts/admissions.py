@@ -125,6 +125,10 @@ class FoundInCache:
     def result(self) -> tuple[int, int, Cached]:
         """Return where the part begins and ends, in tokens, and the cache entries in it."""
         cut, end = self._bounds()
+        return cut, end, self.entries(cut, end)
+
+    def entries(self, cut: int, end: int) -> Cached:
+        """Return the cache entries of a part, without the first `cut` tokens in their keys."""
         found: list[tuple[tuple[int, str], tuple[int, ...]]] = []
         tokens, ahead = self.lookup.watched.tokens, self.cfg.hash_lookahead_tokens
         for index, group in enumerate(self.cfg.groups):
@@ -135,7 +139,7 @@ class FoundInCache:
                     if block is not None:
                         prefix = tokens.text(cut, (place + 1) * size + ahead)
                         found.append(((index, prefix), (block,)))
-        return cut, end, tuple(found)
+        return tuple(found)
 
     def _bounds(self) -> tuple[int, int]:
         if self.cfg.partial_block_hits:
@@ -233,7 +237,10 @@ class Repeated(Part):
             for tokens, end in self.served
             if end > hit and tokens.shares(lookup.watched.tokens, hit + 1)
         )
-        admission = admission_of(self.cfg.name, lookup, cut, known, (), served)
+        cached: Cached = ()
+        if served and not self.everywhere:  # a window may have been hit and not computed
+            cached = found_in_cache(self.seen, lookup).entries(cut, known)
+        admission = admission_of(self.cfg.name, lookup, cut, known, cached, served)
         yield self.question(effects=Effects(admissions=(admission,)))
 
     def _note(self, admitted: list[CacheLookup]) -> None:
