@@ -1,7 +1,8 @@
 """A prefill engine P and a decode engine D in two processes, with real NIXL on the loopback."""
 
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,28 +23,36 @@ def free_port() -> int:
         return int(taken.getsockname()[1])
 
 
-def transfer(role: str) -> dict[str, Any]:
-    """The kv_transfer_config of one side."""
+def transfer(role: str, buffer: str = "cpu") -> dict[str, Any]:
+    """The kv_transfer_config of one side. `buffer` is the device between whose memories NIXL
+    copies."""
     return {
         "kv_connector": "NixlConnector",
         "kv_role": role,
-        "kv_buffer_device": "cpu",
+        "kv_buffer_device": buffer,
         "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {"backends": ["UCX"]},
     }
 
 
 @contextmanager
-def pair(models: Path, mode: str | None) -> Iterator[tuple[Process, Process]]:
-    """The processes of P and D."""
+def pair(
+    models: Path,
+    mode: str | None,
+    *,
+    environment: Mapping[str, str] | None = None,
+    inherited: Mapping[str, str] | None = None,
+) -> Iterator[tuple[Process, Process]]:
+    """The processes of P and D, with this environment beside the one that they inherit."""
 
     def side() -> Process:
-        environment = {
+        own = {
             "UCX_TLS": "tcp,self,sm",
             "VLLM_NIXL_SIDE_CHANNEL_HOST": LOCAL,
             "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
+            **(environment or {}),
         }
-        return Process(models, mode=mode, environment=environment, limit_s=HANGS_S)
+        return Process(models, mode=mode, environment=own, inherited=inherited, limit_s=HANGS_S)
 
     with side() as p, side() as d:
         yield p, d
@@ -81,3 +90,25 @@ def decode(
         known = {"kv_transfer_params": loads[name]} if name in loads else None
         actions.append(add(name, prompt, 50, extra_args=known))
     return d.take(*actions, *then, ["run"])
+
+
+def freed(p: Process) -> None:
+    """Take steps of P until it has freed what D has read, which D's notification tells it."""
+    ends, number = time.monotonic() + HANGS_S, 0
+    while True:
+        number += 1
+        tick = add(f"tick{number}", tokens(27, 5), 4)
+        taken = p.served(tick, ["run"], ["call", "tests.engine.memory:held"])
+        if taken.results[-1] == 0:
+            return
+        assert time.monotonic() < ends, "P never freed what D has read"
+        time.sleep(0.1 * number)  # P's record has room for no more than some hundred steps
+
+
+def recorded(p: Process, d: Process) -> list[str]:
+    """Write the records of P and D. Returns the files."""
+    files = []
+    for side in (p, d):
+        [[line]] = side.take(["call", "tests.engine.memory:record"]).results
+        files.append(str(side.models / line.removeprefix("record: ")))
+    return files

@@ -1,15 +1,17 @@
 """The same on a GPU, and what only a GPU shows: steps that overlap, and vLLM's own copies."""
 
+import importlib.util
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvproof.invariants.of_bytes import CACHED, LOADED
+from kvproof.invariants.of_bytes import CACHED, LOADED, TRANSFERRED
 from tests import lent
 from tests.engine.comparisons import is_content, is_served, is_unchanged
 from tests.engine.conftest import DEVICES, Runs
 from tests.engine.ordinary import BLOCKS, POOL
+from tests.engine.pair import decode, freed, pair, prefill, prompts, recorded, transfer
 from tests.engine.process import Process
 from tests.engine.workloads import FIRST, KINDS, ORDINARY, add, name_of
 
@@ -94,6 +96,41 @@ def test_a_tier_brings_back_the_bytes_that_were_computed(connector: str, tmp_pat
     assert answer.outputs["loaded"].tokens == answer.outputs["saved"].tokens
     assert judged[LOADED] > 0
     assert process.complaints == [], process.log
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("nixl"), reason="nixl is not installed")
+@pytest.mark.parametrize("buffer", ["cuda", "cpu"])
+def test_decode_gets_the_bytes_of_prefill(buffer: str, as_json: Any, tmp_path: Path) -> None:
+    """NIXL copies from the GPU memory of P, or from a copy that P makes in memory of the CPU."""
+    given = prompts()
+    environment = BYTES | {"UCX_TLS": "tcp,self,sm,cuda"}
+    started = pair(tmp_path, "raise", environment=environment, inherited=lent.BEFORE)
+    with started as (p, d):
+        of_p, of_d = (
+            OPTIONS | {"kv_transfer_config": transfer(role, buffer)}
+            for role in ("kv_producer", "kv_consumer")
+        )
+        p.send(["engine", "full", of_p])
+        d.send(["engine", "full", of_d | {"num_gpu_blocks_override": 13}])
+        for side in (p, d):
+            assert (error := side.receive().error) is None, error
+        remote = decode(d, given, prefill(p, given), ["run"], ["preempted"], ["loaded"], ["reset"])
+        assert remote.error is None, remote.error
+        assert remote.results[-4] > 0
+        assert remote.results[-3] > 0
+        alone = decode(d, given, {})
+        assert alone.error is None, alone.error
+        for name in given:
+            assert remote.outputs[name].tokens[:8] == alone.outputs[name].tokens[:8], name
+        freed(p)
+        files = recorded(p, d)
+    for side in (p, d):
+        is_content(side)
+    assert p.judged["offer_has_tokens"]
+    assert d.judged["nothing_reused_under_transfer"]
+    code, output = as_json("report", *files)
+    assert (code, output["findings"]) == (0, []), output
+    assert output["judged"][TRANSFERRED] >= len(given)
 
 
 @pytest.mark.parametrize("mistake", FOUND)

@@ -1,7 +1,6 @@
 """P and D as two real engines on the CPU, with real NIXL, under the sanitizer, bytes included."""
 
 import importlib.util
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,18 @@ import pytest
 
 from kvproof.invariants.of_bytes import TRANSFERRED
 from tests.engine.comparisons import is_content
-from tests.engine.pair import HANGS_S, decode, free_port, pair, prefill, prompts, transfer
-from tests.engine.process import OPTIONS, Process
-from tests.engine.workloads import add, tokens
+from tests.engine.pair import (
+    decode,
+    free_port,
+    freed,
+    pair,
+    prefill,
+    prompts,
+    recorded,
+    transfer,
+)
+from tests.engine.process import OPTIONS
+from tests.engine.workloads import tokens
 
 pytestmark = [
     pytest.mark.live,
@@ -21,11 +29,10 @@ pytestmark = [
 
 
 def test_decode_answers_as_an_engine_that_is_alone_from_the_bytes_of_prefill(
-    as_json: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    as_json: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("KVPROOF_BYTES", "1")
-    given, files = prompts(), []
-    with pair(tmp_path, "raise") as (p, d):
+    given = prompts()
+    with pair(tmp_path, "raise", environment={"KVPROOF_BYTES": "1"}) as (p, d):
         small = {"num_gpu_blocks_override": 13}
         p.send(["engine", "full", OPTIONS | {"kv_transfer_config": transfer("kv_producer")}])
         d.send(
@@ -41,9 +48,7 @@ def test_decode_answers_as_an_engine_that_is_alone_from_the_bytes_of_prefill(
         assert remote.results[-3] > 0
         assert remote.results[-2] == sum(map(len, given.values()))
         freed(p)
-        for side in (p, d):
-            [[line]] = side.take(["call", "tests.engine.memory:record"]).results
-            files.append(str(tmp_path / line.removeprefix("record: ")))
+        files = recorded(p, d)
 
         # P frees what D has read. What D aborts before it reads is freed, too.
         more = {"e": tokens(25, 120), "f": tokens(26, 80)}
@@ -74,16 +79,3 @@ def test_decode_answers_as_an_engine_that_is_alone_from_the_bytes_of_prefill(
     assert (code, output["findings"]) == (0, []), output
     assert output["requests"] == len(given)
     assert output["judged"][TRANSFERRED] >= len(given)
-
-
-def freed(p: Process) -> None:
-    """Take steps of P until it has freed what D has read, which D's notification tells it."""
-    ends, number = time.monotonic() + HANGS_S, 0
-    while True:
-        number += 1
-        tick = add(f"tick{number}", tokens(27, 5), 4)
-        taken = p.served(tick, ["run"], ["call", "tests.engine.memory:held"])
-        if taken.results[-1] == 0:
-            return
-        assert time.monotonic() < ends, "P never freed what D has read"
-        time.sleep(0.1 * number)  # P's record has room for no more than some hundred steps

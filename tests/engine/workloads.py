@@ -118,7 +118,7 @@ class Kind:
 
 KINDS = {
     "full": Kind("full", {"num_gpu_blocks_override": 13}, ways=(True, False)),
-    "window": Kind("window", {"num_gpu_blocks_override": 19, "scheduling_policy": "priority"}),
+    "window": Kind("window", {"num_gpu_blocks_override": 25, "scheduling_policy": "priority"}),
     "mamba": Kind("mamba", {"num_gpu_blocks_override": 24, "mamba_cache_mode": "align"}),
     "store": Kind(
         "full",
