@@ -5,18 +5,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 
 import msgspec
 
 from kvproof.campaign.behaviours import PLAN
-from kvproof.campaign.unit import CorpusEntry, FoundRun, Unit, UnitResult
-from kvproof.gate.difference.judged import Break, Note
+from kvproof.campaign.unit import FoundRun, Unit, UnitResult
+from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Engines, Fixed, Follow, Planned, Play, Plays
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.known_plans import DrivesPlan, Shown, likeness, sign_of
+from kvproof.gate.side.plans import driven
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import Found
@@ -49,7 +49,7 @@ def carry_out_plans(unit: Unit) -> UnitResult:
         shown.update(dict.fromkeys(f"{PLAN} {plans.name}: {each}" for each in kinds))
 
     try:
-        result = driven(plans, note)
+        result = driven(plans, note=note)
         met = Counter(each.by for each in result.breaks if each.by)
         found = _found(unit, plans, result, met)
     except AdapterDrift as drift:
@@ -68,33 +68,12 @@ def carry_out_plans(unit: Unit) -> UnitResult:
     )
 
 
-def driven(plans: Fixed | Plays | Engines, note: Note | None = None) -> Result:
-    """Return what plans break. Raises AdapterDrift where this vLLM cannot be driven like this."""
-    if isinstance(plans, Play | Plays):
-        from kvproof.gate.side import connector_plans  # imports all of vLLM
-
-        return connector_plans.driven(plans, note=note)
-    assert not isinstance(plans, Follow)
-    return around_scheduler.driven(plans, note=note)
-
-
 def warm() -> None:
     """Import all of vLLM that plans need, before the first fork."""
     from kvproof.gate.side import connector_plans
 
     around_scheduler.warm()
     connector_plans.known()
-
-
-def written(found: FoundRun, folder: Path) -> Path:
-    """Write the plan of a finding. Raises UsageError."""
-    rule, plan = found.signature.check, found.entry
-    if isinstance(plan, Play):
-        from kvproof.gate.side import connector_plans
-
-        return connector_plans.written(plan, rule, folder)[0]
-    assert not isinstance(plan, CorpusEntry)
-    return around_scheduler.written(plan, rule, folder)[0]
 
 
 def _found(
@@ -176,6 +155,7 @@ def _shortest(found: Break) -> Break:
         nonlocal best, tried
         for index, plan in enumerate(plans):
             tried += 1
+            assert not isinstance(plan, Follow)
             again = driven(plan).keys.get(found.key)
             if again is not None:
                 best = again

@@ -32,6 +32,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.answer import recorded
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import Maker, borrow, maker, require_core
+from kvproof.gate.side.plans import written
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import Fault, replaced_by
@@ -169,7 +170,7 @@ def _trace(
         trace = recorded(entry.cluster, entry.events, finding, faults, machine, settings.seed)
         path = folder.write_finding(trace)
     else:
-        path = planned.written(found, folder.path / FINDINGS)
+        path, *_ = written(entry, found.signature.check, folder.path / FINDINGS)
     live_line.clear()
     say(f"found {found.signature.words}: {finding.sentence} ({shown(path)})", file=sys.stderr)
     return str(path.relative_to(folder.path))

@@ -399,15 +399,16 @@ def test_a_unit_depends_on_itself_alone(name: str) -> None:
 @pytest.mark.live
 @pytest.mark.usefixtures("_ours")
 def test_a_finding_is_made_shorter_and_written(tmp_path: Path, run: Any) -> None:
-    from kvproof.campaign.planned import carry_out_plans, written
-    from kvproof.gate.difference.workload import Plays
+    from kvproof.campaign.planned import carry_out_plans
+    from kvproof.gate.side.plans import written
 
     unit = Unit(0, Plays(OURS, OURS, 3, 30))
     found = carry_out_plans(unit).found
     [first] = [each for each in found if each.signature.check == RULE]
     assert first.signature.feature.startswith(OURS)
     assert first.length <= 10
-    path = written(first, tmp_path)
+    assert isinstance(first.entry, Play)
+    path, *_ = written(first.entry, RULE, tmp_path)
     code, out, _ = run("connector", WRONG, "--replay", str(path))
     assert code == 1
     assert RULE in out
@@ -418,7 +419,6 @@ def test_a_finding_is_made_shorter_and_written(tmp_path: Path, run: Any) -> None
 @pytest.mark.live
 @pytest.mark.usefixtures("_ours")
 def test_a_finding_that_needs_earlier_plans_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from kvproof.gate.difference.workload import Plays
 
     monkeypatch.setattr(planned, "_breaks_alone", lambda _: False)
     found = planned.carry_out_plans(Unit(0, Plays(OURS, OURS, 3, 30))).found
@@ -432,7 +432,6 @@ def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from kvproof.campaign.planned import carry_out_plans
-    from kvproof.gate.difference.workload import Plays
     from kvproof.gate.side import known_plans
     from kvproof.gate.side.known_plans import KnownPlan
 

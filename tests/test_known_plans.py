@@ -24,6 +24,7 @@ from kvproof.gate.side.known_plans import (
     plans,
     signs,
 )
+from kvproof.gate.side.plans import driven as plans_driven
 from kvproof.live.known.ingredients import INGREDIENTS, without
 from kvproof.model.because import reason
 from kvproof.model.config import Cluster
@@ -269,7 +270,7 @@ def test_an_engine_core_explains_no_connector(known: Callable[..., str]) -> None
 )
 def test_the_plan_of_a_finding_shows_it(name: str, plan: KnownPlan) -> None:
     pytest.importorskip("vllm")
-    breaks = planned.driven(plan.run).breaks
+    breaks = plans_driven(plan.run).breaks
     alike = [each for of, each in KEPT if (of, each.run) == (name, plan.run)]
     # Another release may die of the same plan elsewhere.
     assert any(signs(each, breaks) for each in alike), f"findings/{name} is not shown"
@@ -283,7 +284,7 @@ def told(run: Planned, check: str, death: str = "") -> Likeness:
     """What the break of a run is told as."""
     [first, *_] = (
         each
-        for each in planned.driven(run).breaks
+        for each in plans_driven(run).breaks
         if (each.signature.check, each.death) == (check, death) and not each.after
     )
     return likeness(first, planned.drives(first))
@@ -295,7 +296,7 @@ def test_the_cause_of_a_finding_is_at_work_in_its_plan(number: int) -> None:
     """Without one of the ingredients that it names, the check holds."""
     pytest.importorskip("vllm")
     name, plan = KEPT[number]
-    if not signs(plan, planned.driven(plan.run).breaks):
+    if not signs(plan, plans_driven(plan.run).breaks):
         pytest.skip("another plan of this finding shows it on this release")
     like = told(plan.run, plan.check, plan.death)
     assert like.at_work

@@ -191,12 +191,15 @@ def in_words(found: Engine) -> tuple[str, ...]:
     return tuple(lines(msgspec.convert(found.plan, EnginePlan)))
 
 
-def written(found: Engine, rule: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
-    """Write the plan of a break of this check. Returns the path, and the plan in words. Raises
-    UsageError."""
+def written(
+    found: Engine, rule: str, folder: Path
+) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
+    """Write the plan of a break of this check. Returns the path, the plan in words, and the words
+    of the command that shows it again. Raises UsageError."""
     made_folder(folder)
     text = json.dumps(found.plan, indent=2) + "\n"
-    return write_fresh(folder, f"{ENGINE}-{rule}", ".json", text), in_words(found)
+    path = write_fresh(folder, f"{ENGINE}-{rule}", ".json", text)
+    return path, in_words(found), ("replay", str(path))
 
 
 def _course(seen: list[Startup | Played]) -> Course:

@@ -24,16 +24,8 @@ from kvproof.gate.difference.protocol import (
     Seen,
 )
 from kvproof.gate.difference.result import Result, result_of
-from kvproof.gate.difference.workload import (
-    Again,
-    Engine,
-    Engines,
-    Episodes,
-    Follow,
-    Play,
-    Plays,
-)
-from kvproof.gate.side import around_scheduler, unmade
+from kvproof.gate.difference.workload import Again, Engines, Episodes, Follow, Planned, Plays
+from kvproof.gate.side import around_scheduler, plans, unmade
 from kvproof.gate.side.unmade import EngineUnmade
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
@@ -152,12 +144,8 @@ def _failure(error: Exception) -> str:
 
 def _result(request: Drive, note: Note | None) -> Result:
     workload, place = request.workload, request.place
-    if isinstance(workload, Play | Plays):
-        from kvproof.gate.side import connector_plans
-
-        return connector_plans.driven(workload, place, note, excused=request.excused)
-    if isinstance(workload, Engine | Engines):
-        return around_scheduler.driven(workload, place, note, excused=request.excused)
+    if isinstance(workload, Planned | Plays | Engines):
+        return plans.driven(workload, place, note, excused=request.excused)
     known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
         found = judged.followed(
@@ -188,8 +176,6 @@ def _recorded(request: RecordRun) -> Recorded:
     """Write the trace of a break. Nothing is written where it does not show again. The run of a
     connector is its plan."""
     found = request.found
-    if isinstance(found.plan, Engine):
-        return _of_engine(found.plan, request)
     if found.plan is not None:
         return _planned(found.plan, request)
     try:
@@ -230,22 +216,12 @@ def _tree() -> str:
     return "" if importable() == place() else str(place().parent)
 
 
-def _planned(plan: Play, request: RecordRun) -> Recorded:
-    from kvproof.gate.side import connector_plans
-
+def _planned(plan: Planned, request: RecordRun) -> Recorded:
     try:
-        path, words, command = connector_plans.written(plan, request.stem, Path(request.folder))
+        path, words, command = plans.written(plan, request.stem, Path(request.folder))
     except UsageError as error:
         return Recorded(error=str(error))
     return Recorded(str(path), words, command=command)
-
-
-def _of_engine(plan: Engine, request: RecordRun) -> Recorded:
-    try:
-        path, words = around_scheduler.written(plan, request.stem, Path(request.folder))
-    except UsageError as error:
-        return Recorded(error=str(error))
-    return Recorded(str(path), words, command=("replay", str(path)))
 
 
 def _shown(machine: Machine, step: Step, found: Break) -> Finding | None:
