@@ -369,6 +369,30 @@ def test_a_run_in_which_base_dies_says_something_of_what_came_before(
     assert found.needs.not_more == [LEAK.need] * (not named)
 
 
+def test_a_death_that_base_dies_in_another_cluster_is_not_brought_by_head(compare: Any) -> None:
+    """It is base's, however often head dies of it: as an assertion that a change of hits reaches
+    more often."""
+    other = replaced_fields(RUN, name="another", cluster=replaced_fields(FULL, name="another"))
+
+    def base(workload: Workload) -> Result:
+        breaks = [DEAD] if workload.cluster.name == "another" else []
+        return result(workload.name, *breaks)
+
+    def head(workload: Workload) -> Result:
+        return result(workload.name, DEAD)
+
+    found = compare(base, head)
+    found.drive([RUN])
+    found.drive([other])
+    found.confirm([RUN.name])
+    found.weigh_needs(lambda: True)
+    assert not found.introduced
+    alone = compare(lambda workload: result(workload.name), head)
+    alone.drive([RUN])
+    alone.confirm([RUN.name])
+    assert [each.found.key for each in alone.introduced] == [DEAD.key]
+
+
 def test_what_base_breaks_around_it_hides_nothing_with_other_features(compare: Any) -> None:
     def broken_in(cluster: Cluster) -> Break:
         return attrs_replaced(CRASH, cluster=cluster)

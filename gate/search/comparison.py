@@ -315,8 +315,8 @@ class Comparison:
         self, go_on: Callable[[], bool], of_choices: Callable[[], bool] | None = None
     ) -> None:
         """Tell what head breaks, and base in no run, if the whole search says so; and what head
-        needs, or breaks, more often than base: a choice is a cost. `go_on` and `of_choices` are as
-        for `Needs.weigh`. Raises Ended."""
+        needs, or breaks, more often than base: a choice is a cost, and so is a death that base dies
+        too. `go_on` and `of_choices` are as for `Needs.weigh`. Raises Ended."""
         left, self.undecided = self.undecided, {}
         said = {key: trial.words for key, (_, trial) in left.items()}
         for key, (one, trial) in left.items():
@@ -332,7 +332,7 @@ class Comparison:
                 if self._is_introduced(found.key):
                     continue
                 one = Confirmed(name, found, frozenset(head.reached))
-                if found.need.is_choice:
+                if found.need.is_choice or self._is_death_of_base(found.key):
                     self.costs.append(one)
                 else:
                     self._introduce(one)
@@ -443,9 +443,15 @@ class Comparison:
         _, trial = self.undecided.get(key, (None, None))
         reported = self._is_introduced(key) or (trial is not None and trial.parts >= TRIALS)
         known = bool(key.by) and any(other.by == key.by for other in self.on_base.keys_broken)
+        known = known or self._is_death_of_base(key)
         in_all = sum(number for (of, _), number in tries.items() if of == key)
         over = tries[key, features_of(found)] >= TRIES or in_all >= TRIES_IN_ALL
         return reported or known or over
+
+    def _is_death_of_base(self, key: Key) -> bool:
+        """Whether base dies like this in some run: after such an event, in such cache groups, by
+        the same statement. A head that dies of it more often has not brought the mistake."""
+        return bool(key.death) and key in self.on_base.keys_broken
 
     def _is_introduced(self, key: Key) -> bool:
         return any(one.found.key == key for one in self.introduced)
