@@ -4,6 +4,7 @@ import importlib
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -37,6 +38,9 @@ MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
 IN_0_32 = {"pages_are_of_own_layers", "engine_survives", "plenty_of_memory_is_enough"}
 """What start-ups of the installed release break, with pages of several sizes on several stages.
 Some models it refuses; the gate reports those that head alone refuses."""
+
+UNPUBLISHED = "idle_engine_has_published"
+"""What loops of the installed release break: aibrix#2287."""
 
 
 def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
@@ -91,8 +95,8 @@ def test_engines_of_the_installed_release_keep_the_rules() -> None:
                 came["served"] += bool(one.run and one.run.ended)
                 assert found <= IN_0_32, lines(one.plan)
                 continue
-            assert found <= {"idle_engine_has_published"}, lines(one.plan)
-            came["unpublished"] += bool(found)  # aibrix#2287
+            assert found <= {UNPUBLISHED}, lines(one.plan)
+            came["unpublished"] += bool(found)
             came["answered"] += sum(bool(each.ends) for each in one.requests)
             came["paused"] += sum(wait.paused for wait in one.waits)
             came["exited"] += one.exited
@@ -118,17 +122,26 @@ def test_engines_of_the_installed_release_keep_the_rules() -> None:
 @pytest.mark.live
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an engine in which the installed release keeps the check."""
     taken = takes()
     taken(random_engine(0))
     plant, rule = MISTAKES[mistake]
-    plant(monkeypatch)
-    for number in range(240):
-        plan, seen = random_engine(number), list[Any]()
+
+    def breaks(plan: EnginePlan) -> bool:
+        seen = list[Any]()
         with nullcontext() if not plan.is_given else suppress(AdapterDrift):  # vLLM may refuse it
             seen = taken(plan)
-        if rule in {each.invariant for one in seen for each in broken(one)}:
+        return rule in {each.invariant for one in seen for each in broken(one)}
+
+    rare = {**COUNTED, "kinds": ("mla", "window")}  # models that few plans have
+    others = (random_engine(number, rare) for number in range(60))
+    for plan in chain(map(random_engine, range(240)), others):
+        with monkeypatch.context() as planted:
+            plant(planted)
+            found = breaks(plan)
+        if found and not (rule in {*IN_0_32, UNPUBLISHED} and breaks(plan)):
             return
-    pytest.fail(f"240 engines do not break {rule}")
+    pytest.fail(f"300 engines do not break {rule}")
 
 
 @pytest.mark.live
