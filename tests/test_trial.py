@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.record import Broken, Record
+from kvproof.gate.difference.record import Broken, Pair, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Workload
 from kvproof.gate.search.side import Ended
-from kvproof.gate.search.trial import FEWEST, FRESH_MAX, FRESH_MIN
+from kvproof.gate.search.trial import FEWEST, FRESH_MAX, FRESH_MIN, Trial
 from kvproof.gate.search.variants import VARIANTS_MAX
 from kvproof.model import planting
 from kvproof.model.presets import CLUSTERS
@@ -117,6 +117,15 @@ def test_what_base_breaks_too_is_told_if_head_does_so_more_often_in_fresh_runs(
         both.drive([RUN])
         both.confirm([RUN.name])
         assert (bool(both.introduced), bool(both.on_both)) == (told, not told)
+
+
+@pytest.mark.parametrize(("runs", "told"), [(FEWEST, False), (10, False), (11, True)])
+def test_what_base_breaks_too_needs_more_runs_as_it_has_many_trials(runs: int, told: bool) -> None:
+    trial = Trial(CRASH)
+    for _ in range(runs):
+        trial.fresh.add(Pair(HELD, BROKE))
+    trial.on_base = True
+    assert trial.is_told is told
 
 
 def test_a_defect_of_both_that_head_was_first_to_show_is_hardly_ever_told() -> None:

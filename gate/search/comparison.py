@@ -45,7 +45,7 @@ from kvproof.gate.difference.workload import (
 from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.pairing import Halves, driven
 from kvproof.gate.search.side import Side
-from kvproof.gate.search.trial import Trial, tried
+from kvproof.gate.search.trial import TRIES_IN_ALL, Trial, tried
 from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.drawn_plans import accepted_by_both, one_sided, past_deaths, with_plans
@@ -62,9 +62,6 @@ B = TypeVar("B")
 TRIES = 3
 """The number of workloads with the same features in which one key is confirmed before it is left
 alone there."""
-
-TRIES_IN_ALL = 12
-"""The number of all workloads in which one key is confirmed."""
 
 TRIALS = 2
 """The number of trials of one key that say too little."""

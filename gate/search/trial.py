@@ -34,6 +34,13 @@ AT_ONCE = 8
 APART = 800_000
 """The seeds of these runs are so far from those of the search."""
 
+TRIES_IN_ALL = 12
+"""The number of all workloads in which one break is tried."""
+
+OF_BOTH = CERTAIN / TRIES_IN_ALL
+"""How likely chance may be where base breaks it too: each workload has a trial, in which chance may
+be for head once more."""
+
 FEWEST = next(number for number in range(1, 99) if by_chance(number, 0) <= CERTAIN)
 """The fewest runs of head alone by which something is told."""
 
@@ -106,7 +113,12 @@ class Trial:
     def is_told(self) -> bool:
         """Whether head alone breaks it in so many runs that chance is excluded."""
         runs = self.fresh if self.on_base else self.counted
-        return not self.is_over and runs.chance(self.counted_as) <= CERTAIN
+        return not self.is_over and runs.chance(self.counted_as) <= self.level
+
+    @property
+    def level(self) -> float:
+        """How likely chance may be in what is told."""
+        return OF_BOTH if self.on_base else CERTAIN
 
     @property
     def words(self) -> str:
@@ -121,7 +133,7 @@ class Trial:
         """Whether all fresh runs would tell it, at the rates of both sides in those so far."""
         alone = self.on_head, self.counted.less[self.counted_as]
         more, less = (number * FRESH_MAX // max(self.taken, 1) for number in alone)
-        return by_chance(more, less) <= CERTAIN
+        return by_chance(more, less) <= self.level
 
 
 def tried(
