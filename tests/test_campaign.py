@@ -398,15 +398,20 @@ def test_a_unit_depends_on_itself_alone(name: str) -> None:
 
 @pytest.mark.live
 @pytest.mark.usefixtures("_ours")
-def test_a_finding_is_made_shorter_and_written(tmp_path: Path, run: Any) -> None:
+def test_a_finding_is_made_shorter_and_written(
+    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from kvproof.campaign.planned import carry_out_plans
     from kvproof.gate.side.plans import written
 
     unit = Unit(0, Plays(OURS, OURS, 3, 30))
     found = carry_out_plans(unit).found
     [first] = [each for each in found if each.signature.check == RULE]
+    with monkeypatch.context() as drawn:
+        drawn.setattr(planned, "SHRINKING_PLANS_MAX", 0)
+        [long] = [each for each in carry_out_plans(unit).found if each.signature.check == RULE]
     assert first.signature.feature.startswith(OURS)
-    assert first.length <= 10
+    assert first.length < long.length
     assert isinstance(first.entry, Play)
     path, *_ = written(first.entry, RULE, tmp_path)
     code, out, _ = run("connector", WRONG, "--replay", str(path))
