@@ -164,7 +164,7 @@ def page() -> Iterator[str]:
     """The lines of the page."""
     yield "# What the digest of a run tells\n"
     yield "Made by `python -m benchmarks.digest`. Base is vLLM as released, head has one change,"
-    yield "and both take the same runs: episodes of presets, plans for connectors, engines."
+    yield "and both take the same runs: episodes of presets, plans for connectors and for engines."
     yield "A refactoring must have no effect, a changed value must have one.\n"
     for effect, title in ((False, "Refactorings"), (True, "Changes of one value")):
         these = [each for each in changes() if each.effect == effect]
