@@ -56,6 +56,34 @@ def seen():
 """
 
 
+def test_a_second_signal_ends_the_process_at_once() -> None:
+    done = python(
+        """
+        interruption.AGAIN_S = -1
+        with interruption.held():
+            raise_signal(SIGINT)
+            raise_signal(SIGINT)
+            print("not ended")
+        """
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr == "\nInterrupted again: ended at once.\n"
+
+
+def test_one_interruption_that_arrives_twice_is_one() -> None:
+    """`timeout` and `make` send the signal to the process and to its group."""
+    done = python(
+        """
+        interruption.AGAIN_S = 1000
+        with interruption.stoppable():
+            raise_signal(SIGINT)
+        raise_signal(SIGINT)
+        print("kept")
+        """
+    )
+    assert (done.stdout, done.stderr) == ("kept\n", "")
+
+
 def test_an_interruption_that_code_swallows_is_raised_again() -> None:
     """As the bare `except:` in vLLM does. Work that shows its progress asks."""
     done = python(

@@ -177,6 +177,29 @@ def test_a_signal_asks_for_records(folder: Path) -> None:
     assert len(files(folder)) == 1
 
 
+@pytest.mark.usefixtures("no_handler")
+def test_the_handler_of_somebody_else_stays() -> None:
+    def handler(*_: Any) -> None:
+        """Somebody else's."""
+
+    signal.signal(signal.SIGUSR2, handler)
+    Watched().watching.dumps.listen()
+    assert signal.getsignal(signal.SIGUSR2) is handler
+
+
+@pytest.mark.usefixtures("broken")
+def test_a_folder_that_cannot_be_made_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").write_text("mine")
+    monkeypatch.setenv("KVPROOF_DIR", str(tmp_path / "taken"))
+    watched = Watched()
+    watched.run(3)
+    assert "no record: The folder " in watched.text
+    assert "VIOLATED " in watched.text
+    assert not watched.watching.judges[0].why_off
+
+
 # What a record says is what happened
 
 

@@ -15,6 +15,7 @@ from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.model.presets.room import SUFFIX
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import replay
+from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling import random_episodes
 from kvproof.strategies.sampling.episode import Target
@@ -164,6 +165,15 @@ def test_another_seed_draws_other_runs() -> None:
 
     assert coverage(1) == coverage(1)
     assert len({repr(coverage(seed)) for seed in range(4)}) > 1
+
+
+def test_sampling_and_exploring_again_give_the_same_trace() -> None:
+    first, again = sampled(7), sampled(7)
+    assert first.verdict is Verdict.VIOLATED
+    assert told(again) == told(first)
+    first, again = (under([FAULT], explore, CLUSTER) for _ in range(2))
+    assert first.verdict is Verdict.VIOLATED
+    assert told(again) == told(first)
 
 
 @pytest.mark.nightly
