@@ -1,8 +1,8 @@
 """Base and head, driven with the same workloads at the same time, and what only one of them breaks.
 
 Before a difference is reported, it is confirmed: both sides take the same stimuli again, in fresh
-processes, and then many runs like this one (`trial`). Where base breaks the same check in one of
-them, the defect is not new, and where head breaks it in few, nobody knows. A run in which base ends
+processes, and then many runs like this one (`trial`). Where base breaks the same check in about as
+many, the defect is not new, and where head breaks it in few, nobody knows. A run in which base ends
 before the place of the break says nothing of base. Neither does one in which head loses performance
 and base breaks something graver: a hit that is lost where base served wrong tokens is no reason
 against a pull request (`Pair.new_on_head`).
