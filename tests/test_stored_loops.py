@@ -94,6 +94,7 @@ def test_where_the_kit_fails_at_a_wrong_answer_the_answer_is_the_break() -> None
     """Its workers have no block for what the scheduler computes after such an offer."""
     seen = play(plan_of("example", 67))
     assert (seen.died, seen.waits) == (None, ())
+    assert not around_scheduler._record([seen], (), whole=True).whole
     assert "matched_tokens_can_be_loaded" in {each.invariant for each in broken(seen)}
 
 

@@ -149,12 +149,12 @@ def _judged(one: Startup | Played) -> Iterator[Finding]:
 
 def _record(seen: Iterable[Startup | Played], found: Iterable[Break], *, whole: bool) -> Record:
     """What the starts of a plan, or its loop, show, with their breaks. They are not the `whole` run
-    if its loop could not be driven. A loop that ran without end shows no more."""
+    if its loop could not be driven. A loop that ran without end, or was cut, shows no more."""
     recorder, goes_on = Recorder(), False
     for each in seen:
         died = each.died.place if each.died else ""
-        endless = isinstance(each, Played) and each.busy
-        goes_on = not (died or endless)
+        over = isinstance(each, Played) and (each.busy or each.cut)
+        goes_on = not (died or over)
         recorder.marked(each.marks)
         if isinstance(each, Startup) and each.run is not None:
             recorder.marked(each.run.marks)

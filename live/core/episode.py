@@ -362,7 +362,8 @@ class Episode:
             interruption.check()
             facts = self.observed.take_facts() if self.observed is not None else []
             if blame.is_ours(error) and any(broken(facts, Past())):
-                return seen._replace(store=tuple(facts))  # the kit fails at a wrong answer
+                # The kit fails at a wrong answer.
+                return seen._replace(store=tuple(facts), cut=True)
             blame.spare(error)
             self.worker.spare(error)
             seen = seen._replace(died=death_of(error), store=tuple(facts))

@@ -94,7 +94,8 @@ class Played(NamedTuple):
     answers to each call of a client. `known` has the sizes that the front of an engine with a
     fitted length assumes. `exported` has the metrics of what the engine `did`. `marks` has a number
     for all that could be seen at each moment (`live.marks`), and `counts` what was counted, by
-    name. `store` has what the connector of an engine with a store did."""
+    name. `store` has what the connector of an engine with a store did. A run is `cut` where the kit
+    could not go on after a wrong answer of it."""
 
     plan: EnginePlan
     died: Death | None = None
@@ -113,3 +114,4 @@ class Played(NamedTuple):
     marks: tuple[int, ...] = ()
     counts: tuple[tuple[str, int], ...] = ()
     store: tuple[Fact, ...] = ()
+    cut: bool = False
