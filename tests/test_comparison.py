@@ -170,6 +170,30 @@ def test_loops_that_one_side_cannot_drive_are_named_and_say_nothing(compare: Any
     assert found.only_on_base == ["no loop"]
 
 
+@pytest.mark.parametrize("driven", [True, False])
+def test_a_loop_that_both_drive_is_judged_beside_others(compare: Any, driven: bool) -> None:
+    """Of two loops of a workload base drives one, and head breaks something in it, or in the
+    other."""
+
+    def base(workload: Workload) -> Result:
+        if is_tried(workload):
+            return nothing(workload)
+        loops = Record(whole=driven), Record(whole=not driven)
+        return Result(workload.name, without_loops="no loop", records=loops)
+
+    def head(workload: Workload) -> Result:
+        found = shows(OF_LOOP)(workload)
+        if is_tried(workload):
+            return found
+        broke = Record(broken=(Broken(OF_LOOP.need),), whole=True)
+        return replaced_fields(found, records=(broke, Record(whole=True)))
+
+    found = compare(base, head)
+    found.drive([ENGINES])
+    found.confirm([ENGINES.name])
+    assert [each.found for each in found.introduced] == [OF_LOOP] * driven
+
+
 def test_what_is_left_out_is_counted(compare: Any) -> None:
     """Plans whose process took too long, and loops for whose layers NIXL has no place."""
 

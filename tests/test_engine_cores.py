@@ -369,6 +369,20 @@ def test_one_rule_may_be_broken_for_a_cause_of_its_own_in_each_kind_of_engine() 
     assert of_it == {one.signature}
 
 
+@pytest.mark.parametrize("what", ["store", "connected", "drafts"])
+def test_fresh_engines_have_the_connector_and_the_drafts_of_the_one_they_are_like(
+    what: str,
+) -> None:
+    like = next(plan for plan in map(random_engine, range(400)) if getattr(plan, what))
+    kind = Engine("one", msgspec.to_builtins(like))
+    near = workloads.near(kind, "around", 1, 0, AT_ONCE)
+    assert isinstance(near, Engines)
+    found = [around_scheduler.single(near, number, "one") for number in range(AT_ONCE)]
+    plans = [msgspec.convert(each.plan, EnginePlan) for each in found if each is not None]
+    assert len(plans) == AT_ONCE
+    assert {getattr(plan, what) for plan in plans} == {getattr(like, what)}
+
+
 def _asks_for_more(self: Any, _config: Any) -> None:
     self.model_executor.get_something_new()[0]
 

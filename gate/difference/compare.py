@@ -50,13 +50,16 @@ def _shortest(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _only_in(name: str, these: Results, others: Results) -> Iterator[Candidate]:
+    """The same of one workload. Where the second machine has not driven some loops, it says nothing
+    of what the first breaks in these alone."""
     ours, theirs = these.get(name), others.get(name)
     if ours is None or theirs is None or ours.reason or theirs.reason:
         return
     shown = theirs.keys
+    taken = pairs(theirs, ours) if theirs.without_loops else ()
     for key, each in ours.keys.items():
-        untaken = theirs.without_loops and each.signature.event == LOOP
-        if key not in shown and not untaken:
+        in_loop = bool(theirs.without_loops) and each.signature.event == LOOP
+        if key not in shown and (not in_loop or any(each.need in p.new_on_head for p in taken)):
             yield Candidate(name, each)
 
 

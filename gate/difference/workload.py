@@ -117,7 +117,8 @@ class Engine(_Planned, frozen=True, tag="engine"):
 
 class Engines(_Workload, frozen=True, tag="engines"):
     """Random plans for an engine core. With the plan `like`, for engines whose number of blocks
-    comes of the same, with layers of its kinds alone, and with messages where it has some."""
+    comes of the same, with layers of its kinds, its number of stages and drafts, and its connector
+    or store alone, and with messages where it has some."""
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1

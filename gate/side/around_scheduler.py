@@ -175,8 +175,10 @@ def _random(workload: Engines) -> Iterator[EnginePlan]:
         return map(random_engine, seeds)
     like = msgspec.convert(workload.like, EnginePlan)
     common = {"given": like.is_given, "messages": bool(like.actions)}
-    plans = (random_engine(seed, common) for seed in islice(seeds, TRIES))
-    return (plan for plan in plans if plan.kinds == like.kinds)
+    common |= {name: getattr(like, name) for name in ("connected", "drafts", "stages")}
+    plans = (random_engine(seed, common, like.store) for seed in islice(seeds, TRIES))
+    same = ("kinds", "connected", "store")
+    return (p for p in plans if all(getattr(p, name) == getattr(like, name) for name in same))
 
 
 def single(workload: Engines, number: int, name: str) -> Engine | None:

@@ -70,9 +70,12 @@ GIVEN, COUNTED = {"given": True}, {"given": False}
 """What plans have in common whose number of blocks is given, and those of which it is counted."""
 
 
-def random_engine(seed: int, common: Mapping[str, Any] | None = None) -> EnginePlan:
-    """The plan of this seed; of plans that have parameters in `common`, with these. Most plans have
-    few features: a model of one or two kinds of layers, and a few requests."""
+def random_engine(
+    seed: int, common: Mapping[str, Any] | None = None, store: str | None = None
+) -> EnginePlan:
+    """The plan of this seed; of plans that have parameters in `common`, with these, and with this
+    `store` or, where it is empty, none. Most plans have few features: a model of one or two kinds
+    of layers, and a few requests."""
     r = Random(seed)
     of_plan = drawn(r, {**PARAMETERS, **{name: (v,) for name, v in (common or {}).items()}})
     _exclude(of_plan)
@@ -103,7 +106,8 @@ def random_engine(seed: int, common: Mapping[str, Any] | None = None) -> EngineP
             fitted=of_plan.fitted,
             **of_engine,
         )
-        return with_store(plan, seed, STORES) if seed % STORED == 0 else plan
+        stores = (STORES if seed % STORED == 0 else ()) if store is None else (store,) * bool(store)
+        return with_store(plan, seed, stores) if stores else plan
     return EnginePlan(
         layers=_layers(r, of_plan, max_model_len),
         max_model_len=max_model_len,
