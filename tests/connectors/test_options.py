@@ -11,7 +11,7 @@ from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
 
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.side import connector_plans
-from kvproof.live.connectors import engine
+from kvproof.live.connectors import observed
 from kvproof.live.connectors.episode import RefusedOptions, play
 from kvproof.live.connectors.search import search
 from kvproof.live.connectors.shipped import ON_DISK, SHIPPED
@@ -70,7 +70,7 @@ def test_what_is_missing_without_options_too_is_no_refusal(monkeypatch: pytest.M
     def lacks(*_: object) -> None:
         raise AdapterDrift("This vLLM has no x")
 
-    monkeypatch.setattr(engine, "Owners", lacks)
+    monkeypatch.setattr(observed, "Owners", lacks)
     with pytest.raises(AdapterDrift, match="has no x"):
         play(of_each("simple-cpu"), ConnectorPlan(ENGINE, TWICE, options=ON_DISK))
 
