@@ -444,6 +444,8 @@ def _run_on(loop: Steps, engines: Sequence[DrivenEngine]) -> int | None:
         loop.deliver()
         now = [each.progress() for each in engines]
         idle, before = (idle + 1, before) if now == before else (0, now)
+        if any(each.clock.stands for each in engines):
+            idle = 0  # the threads behind the connector go on, and no request waits without end
         taken += 1
         none_left = not any(e.scheduler.requests or e.queue or e.inbox for e in engines)
         alone = (alone + 1) * none_left

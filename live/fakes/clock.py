@@ -114,9 +114,14 @@ class Clock:
         self.goes_on = self.now + steps
         self.wake(self.goes_on)
 
+    @property
+    def stands(self) -> bool:
+        """Whether the threads stand."""
+        return self.now < self.goes_on
+
     def run(self) -> None:
         """Let the threads do all the work that there is, unless they stand."""
-        if not self._inside and self.now >= self.goes_on:
+        if not self._inside and not self.stands:
             self._work(self._threads)
 
     def _work(self, threads: Sequence[Callable[[], None]]) -> None:
