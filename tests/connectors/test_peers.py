@@ -24,7 +24,7 @@ from kvproof.model.plans.connector import (
 )
 from tests.connectors import played as episodes
 from tests.connectors.played import LATE, LOADED, explained
-from tests.in_vllm import Change, around, both, nothing
+from tests.in_vllm import Change, around, nothing
 
 pytestmark = pytest.mark.live
 
@@ -69,14 +69,7 @@ def test_an_engine_may_be_another_one() -> None:
     assert result.judged["engines that were started again"] == 2
 
 
-def keep_dead_connections(connect: Any, self: Any, peer: str) -> Any:
-    """A connection that has ended stands in the way of the next one (vllm#49823)."""
-    assert peer not in self._connections
-    return connect(self, peer)
-
-
 P2P = "vllm.v1.kv_offload.tiering.p2p"
-TRANSPORT = f"{P2P}.control.zmq:ZmqTransport"
 MISTAKES: dict[str, tuple[Change, str]] = {
     "the blocks of a copy are paired from the wrong end": (
         around(
@@ -88,13 +81,6 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "an engine that is asked what it has does not answer": (
         nothing(f"{P2P}.session.server:ServerRole.on_lookup"),
         "every_request_ends",
-    ),
-    "a dead connection is kept": (
-        both(
-            around(f"{TRANSPORT}.connect", keep_dead_connections),
-            nothing(f"{TRANSPORT}._sweep_dead_connections"),
-        ),
-        "engine_survives",
     ),
 }
 
