@@ -95,6 +95,12 @@ def test_a_write_that_never_comes_is_known() -> None:
         assert [each.name for each in like.values() if each.at_work] == ["write_awaited_for_ever"]
 
 
+def test_a_request_that_waits_for_a_store_that_stands_does_not_wait_for_ever() -> None:
+    """Its look-up is answered when the threads of the store go on."""
+    result = played("offloading-files", Stand("store", FOR_LONG), SubmitRequest(0, 4), Drain())
+    assert result.findings == ()
+
+
 @pytest.mark.parametrize("name", ["mooncake-store", "lmcache", "offloading-kept"])
 def test_what_a_slow_store_has_not_stored_yet_is_not_offered(name: str) -> None:
     prompt, *_ = AGAIN
