@@ -11,7 +11,7 @@ from kvproof.gate.difference.record import Broken, Pair, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Workload
 from kvproof.gate.search.side import Ended
-from kvproof.gate.search.trial import FEWEST, FRESH_MAX, FRESH_MIN, Trial
+from kvproof.gate.search.trial import FRESH_MAX, FRESH_MIN, Trial
 from kvproof.gate.search.variants import VARIANTS_MAX
 from kvproof.model import planting
 from kvproof.model.presets import CLUSTERS
@@ -21,6 +21,9 @@ from tests.fake_sides import CRASH, RUN, Does, compared, is_like, is_tried
 from tests.two_machines import driven, result
 
 BROKE, HELD = Record(broken=(Broken(CRASH.need),), whole=True), Record(whole=True)
+
+FEWEST = 7
+"""The fewest runs of head alone, beside none of base, by which something is told: 1 in 128."""
 
 
 def breaking(fresh: float, near: float, seed: int = 0) -> Does:

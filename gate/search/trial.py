@@ -41,9 +41,6 @@ OF_BOTH = CERTAIN / TRIES_IN_ALL
 """How likely chance may be where base breaks it too: each workload has a trial, in which chance may
 be for head once more."""
 
-FEWEST = next(number for number in range(1, 99) if by_chance(number, 0) <= CERTAIN)
-"""The fewest runs of head alone by which something is told."""
-
 
 class TakesTrials(TakesRuns, Protocol):
     """What takes runs on base and on head: the comparison."""
