@@ -51,10 +51,9 @@ def test_which_embeddings_are_used_is_told_apart_or_known(between: Any, rule: st
     """vllm#56655."""
     actions = two(USED, UNUSED, *between)
     name = "offloading-roomy"
-    if found := rules(played(name, *actions)):
-        assert rule in found
-        like = _like(SHIPPED[name].subject, ConnectorPlan(engine_of(), actions))
-        assert [(like[rule].name, like[rule].at_work)] == [("mask_is_in_no_key", True)]
+    assert rule in rules(played(name, *actions))
+    like = _like(SHIPPED[name].subject, ConnectorPlan(engine_of(), actions))
+    assert [(like[rule].name, like[rule].at_work)] == [("mask_is_in_no_key", True)]
 
 
 def test_embeddings_that_are_in_no_key_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

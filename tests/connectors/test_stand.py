@@ -54,13 +54,12 @@ def test_a_look_up_that_is_never_answered_is_known() -> None:
     """vllm#56823: not before the handshake, and not when the answer has come."""
     assert not rules(peers(*asks(0)))
     assert not rules(peers(*asks(2)))
-    if found := rules(peers(*asks(1))):  # mended in vLLM 0.33.0
-        assert found == {ENDS}
-        plan = ConnectorPlan(engine_of(), asks(1), copies=LATE)
-        like = _like(SHIPPED["offloading-peers"].subject, plan)
-        assert [(each.name, each.at_work) for each in like.values()] == [
-            ("look_up_has_no_deadline", True)
-        ]
+    assert rules(peers(*asks(1))) == {ENDS}  # mended in vLLM 0.33.0
+    plan = ConnectorPlan(engine_of(), asks(1), copies=LATE)
+    like = _like(SHIPPED["offloading-peers"].subject, plan)
+    assert [(each.name, each.at_work) for each in like.values()] == [
+        ("look_up_has_no_deadline", True)
+    ]
 
 
 def test_a_load_without_a_deadline_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,10 +88,9 @@ def test_who_goes_on_has_time_to_end(steps: int) -> None:
 def test_a_write_that_never_comes_is_known() -> None:
     """`write_awaited_for_ever`: P has forgotten what D, which registered late, waits for."""
     actions = SubmitRequest(0, 7, 2), RunSteps(), Stand("first", FOR_LONG)
-    if found := rules(played("nixl-push", *actions, copies=LATE)):
-        assert found == {ENDS}
-        like = _like(SHIPPED["nixl-push"].subject, ConnectorPlan(engine_of(), actions, copies=LATE))
-        assert [each.name for each in like.values() if each.at_work] == ["write_awaited_for_ever"]
+    assert rules(played("nixl-push", *actions, copies=LATE)) == {ENDS}
+    like = _like(SHIPPED["nixl-push"].subject, ConnectorPlan(engine_of(), actions, copies=LATE))
+    assert [each.name for each in like.values() if each.at_work] == ["write_awaited_for_ever"]
 
 
 def test_a_request_that_waits_for_a_store_that_stands_does_not_wait_for_ever() -> None:
