@@ -105,8 +105,8 @@ def _campaigns(args: argparse.Namespace) -> int:
             )
     if args.html is not None:
         raise UsageError(
-            "A campaign has no page for a browser. Use kvproof report without --html, or with "
-            "--json, or --html with the trace of a finding of the campaign."
+            "A folder is read as a campaign, and that has no page for a browser. Use kvproof "
+            "report without --html, or --html with the trace of a finding of the campaign."
         )
     campaigns = [figures(CampaignFolder(folder).state()) for folder in folders]
 
