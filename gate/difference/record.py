@@ -300,6 +300,22 @@ class Pair(NamedTuple):
         ]
         return [*self.new_needs, *alone] if self.comparable else alone
 
+    @property
+    def unasked(self) -> list[Need]:
+        """The breaks of head past whose places base was not driven: this run does not say whether
+        base breaks the same there."""
+        base = self.base
+        return [
+            each.need
+            for each in self.head.broken
+            if each.need.check not in base.checks and not base.is_past(each.place)
+        ]
+
+    def explains(self, need: Need) -> bool:
+        """Whether base says in this run why head breaks something: it breaks the same check, or has
+        served well by a defect of its own."""
+        return need not in (*self.new_on_head, *self.unasked)
+
     def _is_owed(self, broken: Broken) -> bool:
         """Whether head loses performance, and base alone breaks something graver by then: what base
         did well it owes to its defect."""

@@ -3,9 +3,9 @@
 Before a difference is reported, it is confirmed: both sides take the same stimuli again, in fresh
 processes, and then many runs like this one (`trial`). Where base breaks the same check in about as
 many, the defect is not new, and where head breaks it in few, nobody knows. A run in which base ends
-before the place of the break says nothing of base. Neither does one in which head loses performance
-and base breaks something graver: a hit that is lost where base served wrong tokens is no reason
-against a pull request (`Pair.new_on_head`).
+before the place of the break says nothing of base: then the other runs decide, or nobody knows. One
+in which head loses performance and base breaks something graver is explained: a hit that is lost
+where base served wrong tokens is no reason against a pull request (`Pair.new_on_head`).
 """
 
 from collections import Counter
@@ -343,7 +343,7 @@ class Comparison:
         for key, (one, trial) in left.items():
             if key in self.on_both or self._is_introduced(key):
                 continue
-            if trial.beside:  # this may be the same defect, which head was first to show like this
+            if trial.beside or trial.explained:  # this may be the same defect, which head was first to show like this
                 self.needs.not_more.append(trial.need)
             else:
                 self.too_few[said[key]] = severity(one.found)
@@ -389,8 +389,8 @@ class Comparison:
             self.unconfirmed.append(candidate)
         else:
             one = Confirmed(candidate.workload, again, frozenset(head.reached))
-            alone = any(again.need in pair.new_on_head for pair in pairs(base, head))
-            self._tell(one, run, beside=not alone)
+            explained = any(pair.explains(again.need) for pair in pairs(base, head))
+            self._tell(one, run, explained=explained)
 
     def _confirm_with_all(self, candidate: Candidate) -> None:
         """Confirm what head breaks only in all runs of the workload once more: it needs what
@@ -411,15 +411,16 @@ class Comparison:
             one = Confirmed(candidate.workload, again, frozenset(head.reached), alone=False)
             self._tell(one, workload, size=len(head.records))
 
-    def _tell(self, one: Confirmed, kind: Workload, *, size: int = 0, beside: bool = False) -> bool:
+    def _tell(
+        self, one: Confirmed, kind: Workload, *, size: int = 0, explained: bool = False
+    ) -> bool:
         """Tell what head breaks and base does not, if a trial says so (`trial.tried`). The trial is
-        brief after what is at least as grave. `beside` says that base does not come past the place
-        of the break in its run, or breaks something there that explains it. Returns whether it is
-        told. Raises Ended."""
+        brief after what is at least as grave. The break is `explained` by what base breaks in its
+        run. Returns whether it is told. Raises Ended."""
         found = one.found
         brief = any(severity(each.found) <= severity(found) for each in self.introduced)
         trial = tried(self, found, kind, size=size, brief=brief)
-        trial.beside |= beside
+        trial.explained = explained
         if found.key in self.undecided:
             trial.join(self.undecided.pop(found.key)[1])
         if trial.is_told:

@@ -52,15 +52,16 @@ class TakesTrials(TakesRuns, Protocol):
 class Trial:
     """What both sides show of runs like that of a break: `taken` is the number of runs, in so many
     `parts` as trials were joined. `counted` has in how many one side alone breaks it, and `fresh`
-    in how many of those that nobody has chosen. `on_base` says that base does, and `beside` that
-    base breaks this check in another shape. `reason` says why base could not be asked, and `ends`
-    that head could not be driven any further."""
+    in how many of those that nobody has chosen; in so many `unasked` ones head breaks it where base
+    ends before. `on_base` says that base does, and `beside` that base breaks this check in another
+    shape. It is `explained` if base says in each run that shows it why head does. `reason` says why
+    base could not be asked, and `ends` that head could not be driven any further."""
 
     def __init__(self, found: Break) -> None:
         self.found, self.need = found, found.need
         self.counted, self.fresh = Runs(), Runs()
-        self.taken, self.parts = 0, 1
-        self.on_base = self.beside = self.ends = False
+        self.taken, self.parts, self.unasked = 0, 1, 0
+        self.on_base = self.beside = self.explained = self.ends = False
         self.reason = ""
 
     def add(self, base: Result, head: Result, *, fresh: bool) -> None:
@@ -69,6 +70,7 @@ class Trial:
         self.ends = self.ends or bool(head.reason)
         for pair in pairs(base, head):
             self.taken += 1
+            self.unasked += self.need in pair.unasked
             self.counted.add(pair)
             if fresh:
                 self.fresh.add(pair)
@@ -84,10 +86,12 @@ class Trial:
         """Add what another trial of the same break has shown."""
         self.taken += other.taken
         self.parts += other.parts
+        self.unasked += other.unasked
         self.counted.join(other.counted)
         self.fresh.join(other.fresh)
         self.on_base |= other.on_base
         self.beside |= other.beside
+        self.explained &= other.explained
 
     @property
     def is_over(self) -> bool:
@@ -120,9 +124,11 @@ class Trial:
     @property
     def words(self) -> str:
         """What is known of a break that is not told."""
+        ended = f", and ended before in {self.unasked} where head did" * bool(self.unasked)
         return (
             f"head alone broke {in_words(self.need)} in {self.on_head} of {self.taken} runs like "
-            "the one that shows it, and base in none: too few to say whether head introduces it"
+            f"the one that shows it, and base in none{ended}: too few to say whether head "
+            "introduces it"
         )
 
     @property
