@@ -13,13 +13,11 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Broken, Need, Pair, Record
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
-from kvproof.gate.search import fresh, side, trial, workloads
+from kvproof.gate.search import fresh, side, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.costs import LIKELY, costs
-from kvproof.gate.search.fresh import FreshRuns, by_chance
-from kvproof.gate.search.needs import FRESH_MIN
+from kvproof.gate.search.fresh import FRESH_MAX, FreshRuns, by_chance
 from kvproof.gate.search.search import LOOKS
-from kvproof.gate.search.trial import FRESH_MAX
 from kvproof.gate.side import around_scheduler
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
@@ -122,13 +120,9 @@ def excused(workload: Workload, *needs: Need, times: int = 1) -> Result:
         breaks.append(with_fields(found, finding=with_fields(found.finding, excuses=each.excuses)))
     return replace(
         result(workload.name, reached=(SOME,)),
-        records=(taken(needed=needs),) * (FRESH_MIN if is_fresh(workload) else times),
+        records=(taken(needed=needs),) * (FRESH_MAX if is_like(workload) else times),
         excused=tuple(breaks),
     )
-
-
-def is_fresh(workload: Workload) -> bool:
-    return workload.name.startswith("fresh runs")
 
 
 Compare = Callable[..., Comparison]
@@ -173,7 +167,7 @@ def test_what_base_needs_elsewhere_or_may_choose_must_be_needed_more_often(
         return excused(workload, times=runs)
 
     def head(workload: Workload) -> Result:
-        needs = [need(excuse)] * (fresh or not is_fresh(workload))
+        needs = [need(excuse)] * (fresh or not is_like(workload))
         return excused(workload, *needs, times=1 if workload.name == other.name else runs)
 
     found = compare(base, head)
@@ -189,28 +183,26 @@ def test_what_base_needs_elsewhere_or_may_choose_must_be_needed_more_often(
 @pytest.mark.parametrize("runs", [2, 6])
 @pytest.mark.parametrize("fresh", [True, False])
 @pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("by", ["", "copied_before_filled"])
 def test_what_base_breaks_in_another_run_must_be_broken_more_often(
-    compare: Compare, by: str, whole: bool, fresh: bool, runs: int
+    compare: Compare, whole: bool, fresh: bool, runs: int
 ) -> None:
-    """Also where the same known finding explains both: head may break it by another cause. What
-    breaks may end the run."""
-    found, other = broken("pool_adds_up", by=by), replace(RUN, name="another run")
+    """The same known finding explains both: head may break it by another cause. What breaks may end
+    the run."""
+    found = broken("pool_adds_up", by="copied_before_filled")
+    other = replace(RUN, name="another run")
 
     def shows(workload: Workload, times: int, *breaks: Break) -> Result:
         needs = tuple(Broken(each.need) for each in breaks)
         record = replace(taken(), broken=needs, whole=whole or not breaks)
-        number = FRESH_MIN if is_fresh(workload) else times
+        number = FRESH_MAX if is_like(workload) else times
         return replace(result(workload.name, *breaks), records=(record,) * number)
 
     def base(workload: Workload) -> Result:
-        if is_like(workload):
-            return shows(workload, 1, found)
         elsewhere = workload.name == other.name
         return shows(workload, 1 if elsewhere else runs, *[found] * elsewhere)
 
     def head(workload: Workload) -> Result:
-        often = fresh or not is_fresh(workload)
+        often = fresh or not is_like(workload)
         return shows(workload, 1 if workload.name == other.name else runs, *[found] * often)
 
     both = compare(base, head)
@@ -228,19 +220,19 @@ def test_a_break_of_base_counts_against_one_of_head_in_any_shape(
     compare: Compare, shape: str
 ) -> None:
     """Base alone breaks the check in as many other runs, or in none: head may have changed how its
-    defect looks. Around, base shows the shape of head, so that only numbers can tell."""
-    found, others = broken("pool_adds_up"), broken("pool_adds_up", yet=shape)
+    defect looks. A known finding explains both, so that only numbers can tell."""
+    known = "copied_before_filled"
+    found = broken("pool_adds_up", by=known)
+    others = broken("pool_adds_up", by=known, yet=shape)
     elsewhere = replace(RUN, name="another run")
 
     def shows(workload: Workload, *breaks: Break) -> Result:
         needs = tuple(Broken(each.need) for each in breaks)
         record = replace(taken(), broken=needs)
-        number = FRESH_MIN if is_fresh(workload) else 6
+        number = FRESH_MAX if is_like(workload) else 6
         return replace(result(workload.name, *breaks), records=(record,) * number)
 
     def base(workload: Workload) -> Result:
-        if is_like(workload):
-            return shows(workload, found)
         breaks = bool(shape) and workload.name == elsewhere.name
         return shows(workload, *[others] * breaks)
 
@@ -259,7 +251,7 @@ def test_what_comes_again_and_not_more_often_in_fresh_runs_is_named(compare: Com
         return excused(workload, *needs, times=6)
 
     def head(workload: Workload) -> Result:
-        fresh = is_fresh(workload)
+        fresh = is_like(workload)
         return excused(workload, *[need(TODAY)] * (not fresh), times=6)
 
     found = compare(base, head)
@@ -285,13 +277,13 @@ def test_excuses_of_one_kind_are_weighed_together_if_none_is_likely_alone(
     def base(workload: Workload) -> Result:
         if workload.name == other.name:
             return runs(workload, [tuple(several)])
-        return runs(workload, [()] * (FRESH_MIN if is_fresh(workload) else 6))
+        return runs(workload, [()] * (FRESH_MAX if is_like(workload) else 6))
 
     def head(workload: Workload) -> Result:
         if workload.name == other.name:
             return runs(workload, [tuple(several)])
-        if is_fresh(workload):
-            return runs(workload, [(each,) * fresh for each in several * (FRESH_MIN // 6)])
+        if is_like(workload):
+            return runs(workload, [(each,) * fresh for each in several * (FRESH_MAX // 6)])
         return runs(workload, [(each,) for each in several])
 
     found = compare(base, head)
@@ -321,9 +313,8 @@ def test_no_two_kinds_of_workloads_draw_the_same_plans() -> None:
     """Else runs of the search would come again in those that are to say whether it was chance."""
     looks = [workloads.looks(["offloading"], 0, look)[0] for look in range(1, LOOKS)]
     parts = [workloads.of_connectors(["offloading"], 0, part)[0] for part in range(60)]
-    tried = range(trial.APART, trial.APART + FRESH_MAX)
     taken = range(fresh.APART, fresh.APART + 60)
-    others = [workloads.near(parts[0], "near", 0, part) for part in (*range(60), *tried, *taken)]
+    others = [workloads.near(parts[0], "near", 0, part) for part in (*range(60), *taken)]
     seeds = [each.seed for each in (*looks, *parts, *others)]
     assert len({*seeds}) == len(seeds)
 
@@ -359,7 +350,7 @@ def test_what_is_worse_in_significantly_more_runs_costs_more(
     compare: Compare, worse: int, better: int, again: tuple[int, int], told: bool
 ) -> None:
     def runs(workload: Workload) -> tuple[int, int]:
-        return again if workload.name.startswith("fresh") else (worse, better)
+        return again if is_like(workload) else (worse, better)
 
     def base(workload: Workload) -> Result:
         number = sum(runs(workload)) + 3
@@ -387,7 +378,7 @@ def test_a_quantity_that_differs_often_and_both_ways_is_not_looked_at_for_ever(
     compare: Compare,
 ) -> None:
     def head(workload: Workload) -> Result:
-        better = several(4, tokens_hit=8) if workload.name.startswith("fresh") else ()
+        better = several(4, tokens_hit=8) if is_like(workload) else ()
         return replace(
             nothing(workload), records=several(8, tokens_hit=4)[: 8 - len(better)] + better
         )
@@ -399,7 +390,7 @@ def test_a_quantity_that_differs_often_and_both_ways_is_not_looked_at_for_ever(
 
 def test_what_is_rare_has_fresh_runs_until_it_is_seen_often_enough(compare: Compare) -> None:
     def runs(workload: Workload, hit: int) -> Result:
-        number = 1 if workload.name.startswith("fresh") else 8
+        number = 1 if is_like(workload) else 8
         return replace(nothing(workload), records=several(number, tokens_hit=hit))
 
     found = compare(lambda each: runs(each, 6), lambda each: runs(each, 4))

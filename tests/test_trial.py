@@ -10,8 +10,9 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Broken, Pair, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Workload
+from kvproof.gate.search.fresh import AT_ONCE, FRESH_MAX
 from kvproof.gate.search.side import Ended
-from kvproof.gate.search.trial import FRESH_MAX, FRESH_MIN, Trial
+from kvproof.gate.search.trial import FRESH_MIN, Trial
 from kvproof.gate.search.variants import VARIANTS_MAX
 from kvproof.model import planting
 from kvproof.model.presets import CLUSTERS
@@ -73,7 +74,9 @@ def test_what_base_never_breaks_is_told_if_head_breaks_it_often_enough(
         both.drive([RUN])
         both.confirm([RUN.name])
         assert bool(both.introduced) is told
-        assert [trial.taken <= taken for _, trial in both.undecided.values()] == [True] * (not told)
+        assert [trial.counted.taken <= taken for _, trial in both.undecided.values()] == [True] * (
+            not told
+        )
         both.weigh_needs(lambda: True)
         assert len(both.too_few) == (not told)
         assert all("too few to say" in line and f"of {taken} runs" in line for line in both.too_few)
@@ -88,7 +91,9 @@ def test_where_no_time_is_left_the_least_number_of_fresh_runs_decides(
         both.drive([RUN])
         both.confirm([RUN.name])
         assert bool(both.introduced) is told
-        assert [trial.taken for _, trial in both.undecided.values()] == [FRESH_MIN] * (not told)
+        assert [trial.counted.taken for _, trial in both.undecided.values()] == [FRESH_MIN] * (
+            not told
+        )
 
 
 def test_what_is_not_decided_is_named_if_a_process_ends_while_needs_are_weighed() -> None:
@@ -126,9 +131,26 @@ def test_what_base_breaks_too_is_told_if_head_does_so_more_often_in_fresh_runs(
 def test_what_base_breaks_too_needs_more_runs_as_it_has_many_trials(runs: int, told: bool) -> None:
     trial = Trial(CRASH)
     for _ in range(runs):
-        trial.fresh.add(Pair(HELD, BROKE))
+        trial.fresh.add([Pair(HELD, BROKE)])
     trial.on_base = True
     assert trial.is_told is told
+
+
+def test_a_second_trial_of_a_break_takes_other_runs_than_the_first() -> None:
+    """Else each of its runs would count twice, and four be as good as eight."""
+    other, drawn = replace(RUN, name="finding y"), list[int]()
+
+    def head(workload: Workload) -> Result:
+        if isinstance(workload, Episodes):
+            drawn.append(workload.seed)
+        return breaking(0.02, 0.02)(workload)
+
+    with compared(breaking(0, 0), head) as both:
+        for run in RUN, other:
+            both.confirm(both.drive([run]))
+        [(_, trial)] = both.undecided.values()
+        half = AT_ONCE // 2  # a side made by hand takes no runs of the other
+        assert (trial.parts, trial.fresh.taken) == (2, half * len({*drawn}))
 
 
 def test_a_defect_of_both_that_head_was_first_to_show_is_hardly_ever_told() -> None:

@@ -330,25 +330,3 @@ class Pair(NamedTuple):
         """By how much head counts worse than base, negative where it counts better."""
         more = self.head.counted(name) - self.base.counted(name)
         return more if COUNTED[name] == "more" else -more
-
-
-class Differences:
-    """In how many runs head counts worse than base, and in how many better, by quantity. `runs` is
-    the number of runs that both sides took to the end, and `apart` of those in which the sides
-    part, however they end."""
-
-    def __init__(self, taken: Iterable[Pair] = ()) -> None:
-        self.runs = self.apart = 0
-        self.worse: Counter[str] = Counter()
-        self.better: Counter[str] = Counter()
-        self.add(taken)
-
-    def add(self, taken: Iterable[Pair]) -> None:
-        """Add runs. Those that a side did not take to the end say nothing."""
-        for pair in taken:
-            self.apart += pair.parts_at is not None
-            if pair.comparable:
-                self.runs += 1
-                signs = {what: pair.worse(what) for what in COUNTED}
-                self.worse.update(what for what, sign in signs.items() if sign > 0)
-                self.better.update(what for what, sign in signs.items() if sign < 0)

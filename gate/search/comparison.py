@@ -31,7 +31,7 @@ from kvproof.gate.difference.compare import (
 from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.protocol import Accepts, Seen
-from kvproof.gate.difference.record import Differences, Pair
+from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.result import Result, pairs, severity
 from kvproof.gate.difference.workload import (
     Engines,
@@ -42,6 +42,7 @@ from kvproof.gate.difference.workload import (
     Workload,
     follow,
 )
+from kvproof.gate.search.fresh import Runs
 from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.pairing import Halves, driven
 from kvproof.gate.search.side import Side
@@ -115,8 +116,8 @@ class Comparison:
         self.notify: Callable[[Confirmed], None] = lambda _: None
         self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
         self.costs: list[Confirmed] = []
+        self.counted = Runs()
         self.needs = Needs(self)
-        self.differences = Differences()
         self._as_drawn: dict[str, Workload] = {}
         self._fresh: dict[bytes, tuple[Result, Result]] = {}
         self._accepts: dict[str, tuple[Accepts, Accepts]] = {}
@@ -164,7 +165,7 @@ class Comparison:
         for workload, of_base, of_head in zip(workloads, base, head, strict=True):
             taken = pairs(of_base, of_head)
             self.needs.add(workload.name, taken)
-            self.differences.add(taken)
+            self.counted.add(taken)
             self.unseen_on_base.add(workload, of_base)
             self.unseen_on_head.add(workload, of_head)
             drawn = self._as_drawn[workload.name]
@@ -185,7 +186,7 @@ class Comparison:
     def sides(self, workload: Workload) -> tuple[Result, Result]:
         """What base and head show of a workload that is none of the search. Several breaks may be
         tried in the same random runs. Raises Ended."""
-        known = msgspec.json.encode(workload)
+        known = msgspec.json.encode(replace(workload, name=""))
         if known not in self._fresh:
             [base], [head] = self._both([workload])
             self._fresh[known] = base, head
@@ -317,7 +318,7 @@ class Comparison:
         left, self.undecided = self.undecided, {}
         said = {key: trial.words for key, (_, trial) in left.items()}
         for key, (one, trial) in left.items():
-            trial.counted.join(self.needs.counted)
+            trial.counted.join(self.counted)
             trial.on_base |= self._base_shows(one.found)
             trial.beside |= any(the_same(key, each) for each in self.on_base.values())
             if trial.on_base:
@@ -343,7 +344,9 @@ class Comparison:
         for key, (one, trial) in left.items():
             if key in self.on_both or self._is_introduced(key):
                 continue
-            if trial.beside or trial.explained:  # this may be the same defect, which head was first to show like this
+            if (
+                trial.beside or trial.explained
+            ):  # this may be the same defect, which head was first to show like this
                 self.needs.not_more.append(trial.need)
             else:
                 self.too_few[said[key]] = severity(one.found)
@@ -419,10 +422,13 @@ class Comparison:
         run. Returns whether it is told. Raises Ended."""
         found = one.found
         brief = any(severity(each.found) <= severity(found) for each in self.introduced)
-        trial = tried(self, found, kind, size=size, brief=brief)
+        _, earlier = self.undecided.get(found.key, (one, None))
+        before = earlier.parts if earlier is not None else 0
+        trial = tried(self, found, kind, size=size, brief=brief, before=before)
         trial.explained = explained
-        if found.key in self.undecided:
-            trial.join(self.undecided.pop(found.key)[1])
+        if earlier is not None:
+            trial.join(earlier)
+            del self.undecided[found.key]
         if trial.is_told:
             self._introduce(one)
         elif trial.on_base:

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.record import COUNTED, COUNTER, Differences, Pair
+from kvproof.gate.difference.record import COUNTED, COUNTER, Pair
 from kvproof.gate.difference.workload import Plays, Workload
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.fresh import FreshRuns, by_chance
+from kvproof.gate.search.fresh import FreshRuns, Runs, by_chance
 
 LIKELY = 0.05 / (len(COUNTED) - len(COUNTER))
 """How likely chance may be in the runs of the search. One of so many quantities is worse by chance
@@ -88,17 +88,17 @@ def counted(comparison: Comparison) -> list[Counted]:
     return [each for each in found if each.pair.comparable]
 
 
-def differences(found: Differences) -> list[Difference]:
+def differences(found: Runs) -> list[Difference]:
     """How often each quantity differs."""
-    return [difference(found, what) for what in COUNTED if found.worse[what] or found.better[what]]
+    return [difference(found, what) for what in COUNTED if found.more[what] or found.less[what]]
 
 
-def difference(found: Differences, what: str) -> Difference:
+def difference(found: Runs, what: str) -> Difference:
     """How often one quantity differs."""
-    return Difference(what, found.worse[what], found.better[what], found.runs)
+    return Difference(what, found.more[what], found.less[what], found.whole)
 
 
-def suspected(found: Differences) -> list[Difference]:
+def suspected(found: Runs) -> list[Difference]:
     """The quantities that cost more in these runs."""
     return [each for each in differences(found) if each.by_chance <= LIKELY]
 
@@ -106,16 +106,15 @@ def suspected(found: Differences) -> list[Difference]:
 def costs(comparison: Comparison, go_on: Callable[[], bool]) -> Weighed:
     """What costs more, in the search and again in fresh runs. What is rare needs many of these, so
     they come for as long as something is open and `go_on` says so. Raises Ended."""
-    runs = counted(comparison)
-    suspects = suspected(comparison.differences)
-    again = {each.what: Difference(each.what, 0, 0, 0) for each in suspects}
-    fresh = FreshRuns(comparison, _kinds(comparison, runs, [*again]))
-    while any(each.is_open for each in again.values()) and go_on() and fresh.take():
-        found = Differences(fresh.taken)
-        again = {what: difference(found, what) for what in again}
+    runs, suspects = counted(comparison), suspected(comparison.counted)
+    names = [each.what for each in suspects]
+    fresh = FreshRuns(comparison, _kinds(comparison, runs, names))
+    again = fresh.take_while(
+        lambda: any(difference(fresh.counted, each).is_open for each in names) and go_on()
+    )
     weighed = Weighed([], [])
     for suspect in suspects:
-        once_more = again[suspect.what]
+        once_more = difference(again, suspect.what)
         if once_more.by_chance <= AGAIN:
             weighed.costs.append(_cost(suspect, runs))
         else:

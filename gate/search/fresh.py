@@ -1,18 +1,26 @@
 """Fresh runs: random runs of the kinds in which the search has seen something, which both sides
-take. What chance made in the search hardly comes again in these: a sign test says so."""
+take. What chance made in the search hardly comes again in these: a sign test says so. A break that
+is tried, a need that is weighed and a quantity that costs more have the same fresh runs.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import comb
 from typing import Protocol
 
-from kvproof.gate.difference.record import Need, Pair
+from kvproof.gate.difference.record import COUNTED, Need, Pair
 from kvproof.gate.difference.result import Result, pairs
-from kvproof.gate.difference.workload import Workload
-from kvproof.gate.search import workloads
+from kvproof.gate.difference.workload import Fixed, Workload
+from kvproof.gate.search.workloads import near
 
-APART = 900_000
+APART = 800_000
 """The seeds of fresh runs are so far from those of the search."""
+
+AT_ONCE = 8
+"""The number of fresh runs of one kind between two looks at what they show."""
+
+FRESH_MAX = 48
+"""The number of fresh runs in which a break is tried, and a need weighed."""
 
 LIKELY, CERTAIN = 0.05, 0.01
 """How likely chance may be in the runs of the search, and in the fresh runs."""
@@ -26,29 +34,43 @@ def by_chance(more: int, less: int) -> float:
 
 
 class Runs:
-    """How often head alone (`more`), or base alone (`less`), has a need. Each is counted with those
-    like it, too: breaks of one check in whatever shape, and what needs excuses of one kind."""
+    """In how many runs head alone has a need or counts worse in a quantity (`more`), and in how
+    many base alone does (`less`). Each need is counted with those like it, too: breaks of one check
+    in whatever shape, and what needs excuses of one kind. `taken` is the number of runs; both sides
+    took so many of them to the end (`whole`), and part in so many, however they end (`apart`)."""
 
     def __init__(self) -> None:
-        self.more: Counter[Need] = Counter()
-        self.less: Counter[Need] = Counter()
+        self.more: Counter[Need | str] = Counter()
+        self.less: Counter[Need | str] = Counter()
+        self.taken = self.whole = self.apart = 0
 
-    def add(self, pair: Pair) -> None:
-        """Count a run."""
-        self.more.update(_with_like(pair.new_on_head))
-        self.less.update(_with_like(Pair(pair.head, pair.base).new_on_head))
+    def add(self, runs: Iterable[Pair]) -> None:
+        """Count runs. The quantities of those that a side did not take to the end say nothing."""
+        for pair in runs:
+            self.taken += 1
+            self.apart += pair.parts_at is not None
+            self.more.update(_with_like(pair.new_on_head))
+            self.less.update(_with_like(Pair(pair.head, pair.base).new_on_head))
+            if pair.comparable:
+                self.whole += 1
+                signs = {what: pair.worse(what) for what in COUNTED}
+                self.more.update(what for what, sign in signs.items() if sign > 0)
+                self.less.update(what for what, sign in signs.items() if sign < 0)
 
     def join(self, other: "Runs") -> None:
         """Count the runs that another one has counted."""
         self.more.update(other.more)
         self.less.update(other.less)
+        self.taken += other.taken
 
-    def chance(self, need: Need) -> float:
-        """How likely chance alone shows a need so much more often on head than on base. Of a break
+    def chance(self, what: Need | str) -> float:
+        """How likely chance alone shows this so much more often on head than on base. Of a break
         also in any shape: head may have changed how a defect of base looks. But one death is not
         another."""
-        both = {need} if need.excuses or need.death else {need, need.like}
-        return max(by_chance(self.more[each], self.less[each]) for each in both)
+        found = {what}
+        if isinstance(what, Need) and not (what.excuses or what.death):
+            found.add(what.like)
+        return max(by_chance(self.more[each], self.less[each]) for each in found)
 
 
 def _with_like(needs: Iterable[Need]) -> set[Need]:
@@ -58,30 +80,51 @@ def _with_like(needs: Iterable[Need]) -> set[Need]:
 
 
 class TakesRuns(Protocol):
-    """What takes runs on base and on head: the comparison."""
+    """What takes runs on base and on head: the comparison. `counted` are the runs of its search,
+    and `may_try` says whether there is time for more runs."""
 
     seed: int
+    counted: Runs
+    may_try: Callable[[], bool]
 
     def sides(self, workload: Workload) -> tuple[Result, Result]:
         """What base and head show of a workload."""
 
+    def run(self, name: str, number: int) -> Fixed | None:
+        """One run of a workload of the search, by itself."""
+
+    def shown(self, run: Fixed) -> tuple[Result, Result]:
+        """What base and head show of a run, with the breaks that have excuses."""
+
 
 class FreshRuns:
-    """The fresh runs of some kinds. Each kind is one of the workload that showed something."""
+    """The fresh runs of some kinds, `number` of each at once. A kind is that of a workload that has
+    shown something. `counted` are the runs so far, in so many `parts`. Who has had some parts of a
+    kind has the further ones from the part `first` on."""
 
-    def __init__(self, comparison: TakesRuns, kinds: Sequence[Workload]) -> None:
-        self.taken: list[Pair] = []
-        self._comparison = comparison
-        self._kinds = kinds
-        self._parts = 0
+    def __init__(
+        self, both: TakesRuns, kinds: Sequence[Workload], number: int = AT_ONCE, first: int = 0
+    ) -> None:
+        self.counted = Runs()
+        self.parts = 0
+        self._both, self._kinds, self._number, self._first = both, kinds, number, first
 
-    def take(self) -> int:
-        """Take `workloads.EPISODES` more of each kind. Returns how many there were: none of what a
-        side cannot drive. Raises Ended."""
-        seed, part = self._comparison.seed, APART + self._parts
-        self._parts += 1
-        before = len(self.taken)
-        for number, kind in enumerate(self._kinds, 1):
-            name = f"fresh runs {number}, part {self._parts}"
-            self.taken += pairs(*self._comparison.sides(workloads.near(kind, name, seed, part)))
-        return len(self.taken) - before
+    def take(self) -> list[tuple[Result, Result]]:
+        """What both sides show of the next part, a result for each kind. Raises Ended."""
+        part, seed = self._first + self.parts, self._both.seed
+        self.parts += 1
+        found = []
+        for kind in self._kinds:
+            name = f"runs like {kind.name}, part {part + 1}"
+            found.append(self._both.sides(near(kind, name, seed, APART + part, self._number)))
+            self.counted.add(pairs(*found[-1]))
+        return found
+
+    def take_while(self, go_on: Callable[[], bool]) -> Runs:
+        """Take parts as long as `go_on` says so, and both sides can drive some. Returns all runs so
+        far. Raises Ended."""
+        before = -1
+        while self.counted.taken > before and go_on():
+            before = self.counted.taken
+            self.take()
+        return self.counted

@@ -11,23 +11,18 @@ all of a kind is weighed where none of them is likely.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol
 
 from kvproof.gate.difference.compare import on_head_alone
 from kvproof.gate.difference.judged import Break, shape_in_words
 from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Fixed
-from kvproof.gate.search.fresh import CERTAIN, LIKELY, FreshRuns, Runs, TakesRuns
+from kvproof.gate.search.fresh import CERTAIN, FRESH_MAX, LIKELY, FreshRuns, TakesRuns
 
 TRIES = 3
 """The number of runs in which one need is looked at again."""
 
 WEIGHED_MAX = 6
 """The number of needs that have fresh runs: these take a while."""
-
-FRESH_MIN = 48
-"""The number of fresh runs in which one need is weighed."""
 
 
 def in_words(need: Need) -> str:
@@ -37,21 +32,10 @@ def in_words(need: Need) -> str:
     return need.check + (f", excused: {excused}" if excused else of)
 
 
-class TakesOne(TakesRuns, Protocol):
-    """What takes runs on base and on head: the comparison."""
-
-    def run(self, name: str, number: int) -> Fixed | None:
-        """One run of a workload, by itself."""
-
-    def shown(self, run: Fixed) -> tuple[Result, Result]:
-        """What base and head show of a run, with the breaks that have excuses."""
-
-
 class Needs:
-    """The needs of a comparison. `counted` has in how many of its runs one side alone has each."""
+    """The needs of a comparison."""
 
-    def __init__(self, comparison: TakesOne) -> None:
-        self.counted = Runs()
+    def __init__(self, comparison: TakesRuns) -> None:
         self._comparison = comparison
         self._of_base: set[Need] = set()
         self._where: dict[Need, list[tuple[str, int]]] = {}
@@ -76,7 +60,8 @@ class Needs:
     def likely(self) -> list[Need]:
         """What head has needed more often than chance explains, and is not told yet. What stands
         for several needs is left out where one of these is likely, or is told."""
-        found = [need for need in self._where if self.counted.chance(need) <= LIKELY]
+        counted = self._comparison.counted
+        found = [need for need in self._where if counted.chance(need) <= LIKELY]
         known = {need.like for need in (*found, *self._told) if need.like != need}
         return [need for need in found if need not in self._told and need not in known]
 
@@ -84,7 +69,6 @@ class Needs:
         """Count what the runs of a workload need."""
         for number, pair in enumerate(runs):
             self._of_base |= {each.need for each in pair.base.needed}
-            self.counted.add(pair)
             new = pair.new_on_head
             for need in {**dict.fromkeys(new), **{each.like: None for each in new if each.excuses}}:
                 self._where.setdefault(need, []).append((name, number))
@@ -109,8 +93,8 @@ class Needs:
         whether to go on with what is a choice, which comes last. Those for which there was no time,
         or which were too many, are left in `unweighed`, and those that come again, and not
         significantly more often in fresh runs, in `not_more`. Raises Ended."""
-        likely = self.likely
-        likely.sort(key=lambda n: (len(n.excuses) > 0, n.is_choice, self.counted.chance(n)))
+        likely, counted = self.likely, self._comparison.counted
+        likely.sort(key=lambda n: (len(n.excuses) > 0, n.is_choice, counted.chance(n)))
         self.unweighed = likely
         while self.unweighed and len(likely) - len(self.unweighed) < WEIGHED_MAX:
             choice = self.unweighed[0].is_choice
@@ -148,9 +132,5 @@ class Needs:
     def _more_often(self, found: Break, need: Need) -> bool:
         """Whether head alone has a need in significantly more fresh runs than base alone."""
         fresh = FreshRuns(self._comparison, [found.run(found.signature.check)])
-        while len(fresh.taken) < FRESH_MIN and fresh.take():
-            pass
-        again = Runs()
-        for pair in fresh.taken:
-            again.add(pair)
-        return again.chance(need) <= CERTAIN
+        taken = fresh.take_while(lambda: fresh.counted.taken < FRESH_MAX)
+        return taken.chance(need) <= CERTAIN

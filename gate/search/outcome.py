@@ -334,7 +334,7 @@ def _parts(comparison: Comparison, one: Counted) -> str:
 
 def _differs(comparison: Comparison | None) -> Iterator[GateDifference]:
     """How often each quantity differs; one that is counted in both directions comes once."""
-    for each in differences(comparison.differences) if comparison else ():
+    for each in differences(comparison.counted) if comparison else ():
         if each.what not in COUNTER:
             yield GateDifference(**each._asdict())
 

@@ -361,7 +361,7 @@ class Search:
         """Whether something has to be seen more often in fresh runs, which take time."""
         both = self.comparison
         if self._suspects[0] != len(both.names):
-            suspects = both.needs.likely or suspected(both.differences)
+            suspects = both.needs.likely or suspected(both.counted)
             self._suspects = len(both.names), bool(suspects)
         return self._suspects[1]
 
@@ -370,7 +370,7 @@ class Search:
         head is judged by, and the next step near it hardly shows something new. What a change does
         is not known where it does something: further runs may show that it does harm."""
         both = self.comparison
-        if self._due or both.differences.apart:
+        if self._due or both.counted.apart:
             return False
         if self._known[0] != len(both.names):
             so_far = both.reached_by()

@@ -12,27 +12,26 @@ there, as the run was chosen by what head does: so they tell of head only while 
 none of them.
 """
 
-from typing import Protocol
-
 from kvproof.gate.difference.compare import of_one_shape, the_same
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Workload
-from kvproof.gate.search.fresh import CERTAIN, Runs, TakesRuns, by_chance
+from kvproof.gate.search.fresh import (
+    AT_ONCE,
+    CERTAIN,
+    FRESH_MAX,
+    FreshRuns,
+    Runs,
+    TakesRuns,
+    by_chance,
+)
 from kvproof.gate.search.needs import in_words
 from kvproof.gate.search.variants import variants
-from kvproof.gate.search.workloads import near
 
-FRESH_MIN, FRESH_MAX = 16, 48
-"""The number of fresh runs that both sides take, unless head is told. The least number is taken
-whatever the time is."""
-
-AT_ONCE = 8
-"""The number of runs between two looks at what they show."""
-
-APART = 800_000
-"""The seeds of these runs are so far from those of the search."""
+FRESH_MIN = 16
+"""The least number of fresh runs that both sides take, unless head is told. They are taken whatever
+the time is."""
 
 TRIES_IN_ALL = 12
 """The number of all workloads in which one break is tried."""
@@ -42,25 +41,18 @@ OF_BOTH = CERTAIN / TRIES_IN_ALL
 be for head once more."""
 
 
-class TakesTrials(TakesRuns, Protocol):
-    """What takes runs on base and on head: the comparison."""
-
-    def may_try(self) -> bool:
-        """Whether there is time for more runs."""
-
-
 class Trial:
-    """What both sides show of runs like that of a break: `taken` is the number of runs, in so many
-    `parts` as trials were joined. `counted` has in how many one side alone breaks it, and `fresh`
-    in how many of those that nobody has chosen; in so many `unasked` ones head breaks it where base
-    ends before. `on_base` says that base does, and `beside` that base breaks this check in another
-    shape. It is `explained` if base says in each run that shows it why head does. `reason` says why
-    base could not be asked, and `ends` that head could not be driven any further."""
+    """What both sides show of runs like that of a break, in so many `parts` as trials were joined.
+    `counted` has in how many one side alone breaks it, and `fresh` in how many of those that nobody
+    has chosen; in so many `unasked` ones head breaks it where base ends before. `on_base` says that
+    base does, and `beside` that base breaks this check in another shape. It is `explained` if base
+    says in each run that shows it why head does. `reason` says why base could not be asked, and
+    `ends` that head could not be driven any further."""
 
     def __init__(self, found: Break) -> None:
         self.found, self.need = found, found.need
         self.counted, self.fresh = Runs(), Runs()
-        self.taken, self.parts, self.unasked = 0, 1, 0
+        self.parts, self.unasked = 1, 0
         self.on_base = self.beside = self.explained = self.ends = False
         self.reason = ""
 
@@ -68,12 +60,11 @@ class Trial:
         """Add what both show of some runs."""
         self.reason = self.reason or base.reason
         self.ends = self.ends or bool(head.reason)
-        for pair in pairs(base, head):
-            self.taken += 1
-            self.unasked += self.need in pair.unasked
-            self.counted.add(pair)
-            if fresh:
-                self.fresh.add(pair)
+        taken = pairs(base, head)
+        self.unasked += sum(self.need in pair.unasked for pair in taken)
+        self.counted.add(taken)
+        if fresh:
+            self.fresh.add(taken)
         key = self.found.key
         if self.need.excuses:
             needed = (each.need for record in base.records for each in record.needed)
@@ -84,7 +75,6 @@ class Trial:
 
     def join(self, other: "Trial") -> None:
         """Add what another trial of the same break has shown."""
-        self.taken += other.taken
         self.parts += other.parts
         self.unasked += other.unasked
         self.counted.join(other.counted)
@@ -126,40 +116,44 @@ class Trial:
         """What is known of a break that is not told."""
         ended = f", and ended before in {self.unasked} where head did" * bool(self.unasked)
         return (
-            f"head alone broke {in_words(self.need)} in {self.on_head} of {self.taken} runs like "
-            f"the one that shows it, and base in none{ended}: too few to say whether head "
-            "introduces it"
+            f"head alone broke {in_words(self.need)} in {self.on_head} of {self.counted.taken} "
+            f"runs like the one that shows it, and base in none{ended}: too few to say whether "
+            "head introduces it"
         )
 
     @property
     def may_be_told(self) -> bool:
         """Whether all fresh runs would tell it, at the rates of both sides in those so far."""
         alone = self.on_head, self.counted.less[self.counted_as]
-        more, less = (number * FRESH_MAX // max(self.taken, 1) for number in alone)
+        more, less = (number * FRESH_MAX // max(self.counted.taken, 1) for number in alone)
         return by_chance(more, less) <= self.level
 
 
 def tried(
-    both: TakesTrials,
+    both: TakesRuns,
     found: Break,
     kind: Workload,
     *,
     size: int = 0,
     brief: bool = False,
+    before: int = 0,
 ) -> Trial:
     """Try a break of head in runs of its kind, which is that of its run, or of the workload of its
     run and of the others that its process took, `size` in all. A `brief` trial has `FRESH_MIN`
-    fresh runs alone. Raises Ended."""
-    trial = Trial(found)
+    fresh runs alone. The fresh runs of so many trials `before` are left out. Raises Ended."""
+    trial, number = Trial(found), size or AT_ONCE
+    parts = FRESH_MAX // number + bool(size)
+    fresh = FreshRuns(both, [kind], number, before * parts)
     others = () if brief or size else variants(kind, both.seed, AT_ONCE)
-    number = size or AT_ONCE
-    for part in range(FRESH_MAX // number + bool(size)):
+    while fresh.parts < parts:
         hardly = others and not trial.may_be_told
-        enough = trial.taken >= FRESH_MIN and (brief or hardly or not both.may_try())
-        if enough or trial.is_over or trial.is_told:
+        least = trial.counted.taken >= FRESH_MIN
+        if least and (brief or hardly or not both.may_try()):
             break
-        name = f"runs like {kind.name}, part {part + 1}"
-        trial.add(*both.sides(near(kind, name, both.seed, APART + part, number)), fresh=True)
+        if trial.is_over or trial.is_told:
+            break
+        for of_both in fresh.take():
+            trial.add(*of_both, fresh=True)
     for workload in others if not trial.is_told else ():
         if trial.is_over or trial.on_base or not both.may_try():
             break
