@@ -1,9 +1,6 @@
-"""The changed files of vLLM, imported with a call at the beginning of each function that says that
-it was called, and with one around each operand of a changed condition that says its value. Nothing
-else in them is different: no line, no name, no value.
-
-In a function that may stop and go on later (`yield`, `await`), the call is also before each
-statement.
+"""The changed files of vLLM, imported with calls that say what is executed: one at the beginning of
+each function, one before each changed statement, and one around each operand of a changed condition
+that says its value. Nothing else in them is different: no line, no name, no value.
 """
 
 import ast
@@ -18,24 +15,20 @@ from types import CodeType, ModuleType
 
 from kvproof.gate.source.names import FUNCTIONS, Functions
 from kvproof.gate.source.outcomes import MARK, conditions, number_of
-from kvproof.gate.source.statements import Places
+from kvproof.gate.source.statements import Places, lines_of
 from kvproof.gate.source.units import bodies
 
-CALLED, FOLLOWED = "_kvproof_called", "_kvproof_followed"
-"""The names by which functions say that they were called, with the number of the function: one in
-which each line stands for the same, and another."""
+RAN = "_kvproof_ran"
+"""The name by which code says that it is executed, with a number."""
 
 VALUED = "_kvproof_valued"
 """The name by which an operand says its value, with the key of the operand. It returns the
 value."""
 
-NESTED = (*FUNCTIONS, ast.Lambda, ast.ClassDef)
-
 
 def idle() -> None:
     """From now on, a call says nothing."""
-    setattr(builtins, CALLED, bool)
-    setattr(builtins, FOLLOWED, bool)
+    setattr(builtins, RAN, bool)
     setattr(builtins, VALUED, _value)
 
 
@@ -49,16 +42,9 @@ class Probes:
     the reason."""
 
     def __init__(self, package: Path, places: Places) -> None:
-        self.places = {
-            file: {line: tuple(k for k in keys if MARK not in k) for line, keys in of_file.items()}
-            for file, of_file in places.items()
-        }
-        self._operands = {
-            file: {number_of(k): k for keys in of_file.values() for k in keys if MARK in k}
-            for file, of_file in places.items()
-        }
+        self._places = places
         self.files = {os.path.realpath(package / file): file for file in places}
-        self.keys: list[tuple[str, ...]] = []
+        self.keys: list[frozenset[str]] = []
         self.unwatched: dict[str, str] = {}
         idle()
 
@@ -70,60 +56,53 @@ class Probes:
     def code(self, content: bytes, path: str) -> CodeType:
         """The program of a file with its calls."""
         tree = ast.parse(content)
-        of_file = self.files[os.path.realpath(path)]
-        self.files.setdefault(path, of_file)  # by which frames name it
+        file = self.files[os.path.realpath(path)]
         operands = [place for _, places in conditions(tree) for place in places]
-        for number, key in self._operands[of_file].items():
-            place = operands[number]
+        for key in {key for keys in self._places[file].values() for key in keys if MARK in key}:
+            place = operands[number_of(key)]
             place.put(_valued(key, place.node))
         for node in [*ast.walk(tree)]:
             if isinstance(node, FUNCTIONS):
-                self._put(node, of_file)
+                self._put(node, file)
         return compile(ast.fix_missing_locations(tree), path, "exec", dont_inherit=True)
 
-    def has_lines(self, code: CodeType) -> bool:
-        """Whether lines of a function stand for different things."""
-        file = self.files.get(code.co_filename)
-        if file is None:
-            return False
-        begins = 0 if code.co_name.startswith("<") else code.co_firstlineno  # of a definition
-        lines = {line for *_, line in code.co_lines() if line and line != begins}
-        return self._differ(file, sorted(lines))
-
-    def _differ(self, file: str, lines: Sequence[int]) -> bool:
-        return len({self.places[file].get(line, ()) for line in lines}) > 1
-
     def _put(self, node: Functions, file: str) -> None:
-        """Put calls into a function."""
-        first = node.body[0]
-        lines = range(first.lineno, (node.end_lineno or first.lineno) + 1)
-        number, follow = len(self.keys), self._differ(file, lines)
-        self.keys.append(self.places[file].get(first.lineno, ()))
-        documentation, rest = node.body[:1], node.body[1:]
-        if not _is_documentation(first):
-            documentation, rest = [], node.body
-        name = FOLLOWED if follow else CALLED
-        if follow and any(map(_stops, _within(node))):
-            for body in [body for part in _within(node) for body in bodies(part)]:
-                body[:] = _with_calls(body, name, number)
-            rest = _with_calls(rest, name, number)
-        node.body = [*documentation, _call(name, number, (rest or documentation)[0]), *rest]
+        """Put calls into a function: at its beginning, and before what stands for more."""
+        called = self._keys(file, range(node.body[0].lineno, node.body[0].lineno + 1))
+        for part in [node, *_within(node)]:
+            for body in bodies(part):
+                body[:] = [each for one in body for each in (*self._before(one, file, called), one)]
+            if isinstance(part, ast.ExceptHandler | ast.match_case):
+                # It is executed where its body is.
+                keys = self._keys(file, lines_of(part) or range(0)) - called
+                part.body[:0] = self._calls(keys, part.body[0])
+        first = int(_is_documentation(node.body[0]))
+        node.body[first:first] = self._calls(called, node.body[min(first, len(node.body) - 1)])
 
+    def _before(self, node: ast.stmt, file: str, called: frozenset[str]) -> list[ast.stmt]:
+        """The call before a statement; none where it stands for what its function stands for."""
+        if _is_documentation(node):
+            return []
+        return self._calls(self._keys(file, lines_of(node) or range(0)) - called, node)
 
-def _with_calls(body: Sequence[ast.stmt], name: str, number: int) -> list[ast.stmt]:
-    """Statements with a call before each."""
-    return [each for one in body for each in (_call(name, number, one), one)]
+    def _keys(self, file: str, lines: range) -> frozenset[str]:
+        """What these lines stand for. An operand says its value itself."""
+        of_file = self._places[file]
+        return frozenset(key for line in lines for key in of_file.get(line, ()) if MARK not in key)
 
-
-def _call(name: str, number: int, at: ast.stmt) -> ast.stmt:
-    """A statement that says that a function was called, on the line of another."""
-    called = ast.Call(ast.Name(name, ast.Load()), [ast.Constant(number)], [])
-    made = ast.copy_location(ast.Expr(called), at)
-    for part in ast.walk(made):
-        ast.copy_location(part, at)
-        if isinstance(part, ast.expr | ast.stmt):
-            part.end_lineno, part.end_col_offset = at.lineno, at.col_offset
-    return made
+    def _calls(self, keys: frozenset[str], at: ast.stmt) -> list[ast.stmt]:
+        """A call that says that these keys are reached, on the line of a statement; none where
+        there are no keys."""
+        if not keys:
+            return []
+        self.keys.append(keys)
+        called = ast.Call(ast.Name(RAN, ast.Load()), [ast.Constant(len(self.keys) - 1)], [])
+        made = ast.copy_location(ast.Expr(called), at)
+        for part in ast.walk(made):
+            ast.copy_location(part, at)
+            if isinstance(part, ast.expr | ast.stmt):
+                part.end_lineno, part.end_col_offset = at.lineno, at.col_offset
+        return [made]
 
 
 def _valued(key: str, operand: ast.expr) -> ast.expr:
@@ -142,13 +121,9 @@ def _is_documentation(node: ast.stmt) -> bool:
 def _within(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes of a function that do not belong to one nested in it."""
     for part in ast.iter_child_nodes(node):
-        if not isinstance(part, NESTED):
+        if not isinstance(part, FUNCTIONS):
             yield part
             yield from _within(part)
-
-
-def _stops(node: ast.AST) -> bool:
-    return isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.AsyncFor | ast.AsyncWith)
 
 
 class _Finder(MetaPathFinder):

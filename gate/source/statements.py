@@ -185,7 +185,7 @@ def of(module: Module, unit: Unit) -> tuple[Lines, ...]:
         for part in ast.walk(node):
             if part is node or (isinstance(part, ast.stmt) and idle(part)):
                 continue
-            lines = _lines(part)
+            lines = lines_of(part)
             if lines:
                 found.add(lines)
     return tuple(sorted(found, key=lambda lines: (lines.start, lines.stop)))
@@ -207,7 +207,7 @@ def refusals(module: Module) -> frozenset[int]:
     return frozenset(found)
 
 
-def _lines(node: ast.AST) -> Lines | None:
+def lines_of(node: ast.AST) -> Lines | None:
     """The lines with which a statement, a handler of exceptions or a case begins."""
     begins = node.pattern if isinstance(node, ast.match_case) else node
     if isinstance(node, ast.Global | ast.Nonlocal) or (
