@@ -32,7 +32,7 @@ def test_a_file_that_is_no_program_has_changed_as_a_whole(name: str, tmp_path: P
     for pair in ((good, bad), (bad, good), (bad, other)):
         changes = changed(*pair)
         assert "<module>" in [each.name for each in changes.accounting]
-        assert all(1 <= each.line <= each.end_line for each in changes.accounting)
+        assert all(each.line >= 1 for each in changes.accounting)
     assert changed(bad, bad) == Changes((), ())
     assert changed(bad, package(tmp_path / "same", {CORE: BAD[name]})) == Changes((), ())
 

@@ -171,9 +171,9 @@ def test_lines_are_those_of_head(tmp_path: Path) -> None:
     after = "\n# more\n\ndef f():\n    a = 1\n    b = 3\n    return b\n\ndef h():\n    return 1\n"
     changes = between(tmp_path, {CORE: before}, {CORE: after})
     assert [bare(each) for each in (*changes.accounting, *changes.others)] == [
-        ChangedFunction(CORE, "f", 4, 7, "changed", ((6, 7),)),
-        ChangedFunction(CORE, "g", 8, 9, "removed"),
-        ChangedFunction(CORE, "h", 9, 10, "new", ((9, 9),)),
+        ChangedFunction(CORE, "f", 4, "changed"),
+        ChangedFunction(CORE, "g", 8, "removed"),
+        ChangedFunction(CORE, "h", 9, "new"),
     ]
     assert changes.accounting[0].key == f"{CORE}:f"
 
@@ -253,3 +253,11 @@ def test_no_run_need_reach_a_declaration_that_one_side_has(
     changes = between(tmp_path, *reversed(files) if removed else files)
     found = unreached(changes.accounting, lambda _: ())
     assert {each.name for each in found if each.name.startswith(("Worker.", "Other."))} == left
+
+
+def test_the_line_of_a_body_is_the_first_that_base_has_not(tmp_path: Path) -> None:
+    before = "class A:\n    x = 1\n    def f(self):\n        return 1\n    y = 1\n"
+    after = before.replace("return 1", "return 2").replace("y = 1", "y = 2")
+    changes = between(tmp_path, {CORE: before}, {CORE: after})
+    lines = {each.name: each.line for each in (*changes.accounting, *changes.others)}
+    assert lines == {"A.f": 3, "<class A>": 5}

@@ -53,7 +53,7 @@ from tests.two_machines import FULL, broken, result, taken, unkept
 
 POOL, WHY = "the scheduler and the block pool", "lies in v1/core/*"
 CHANGED = ChangedFunction(
-    *("v1/core/block_pool.py", "BlockPool.free", 9, 11, "changed", ((10, 10),)), POOL, WHY, True
+    *("v1/core/block_pool.py", "BlockPool.free", 10, "changed"), POOL, WHY, True
 )
 TREES = (Tree("base", Path("b"), (Path("b"),), "1"), Tree("head", Path("h"), (Path("h"),), "2"))
 
@@ -375,9 +375,10 @@ def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
     many = {f"finding {n}": each for n, each in enumerate((*leaks, *grave))}
 
     def one_each(workload: Workload) -> Result:
-        name = workload.name.split(",")[0].removeprefix("runs like ")
-        found = [many[name]] if name in many else []
-        return result(workload.name, *found, reached=(SOME,))
+        if is_like(workload):
+            return result(workload.name, *many.values(), reached=(SOME,))
+        found = many.get(workload.name.split(",")[0])
+        return result(workload.name, *[found] if found else [], reached=(SOME,))
 
     side = FakeSide(one_each)
     gate = judged(nothing, side, traces=[follow(FULL, name, b.events) for name, b in many.items()])
@@ -390,7 +391,7 @@ def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
 
 
 ENCODED = ChangedFunction(
-    *("v1/core/encoder_cache_manager.py", "Manager.free", 9, 11, "changed", ((10, 10),)),
+    *("v1/core/encoder_cache_manager.py", "Manager.free", 10, "changed"),
     *(ENCODER, WHY, True),
 )
 
@@ -427,9 +428,7 @@ def test_a_run_that_reaches_nothing_is_watched_all_the_same(judged: Any) -> None
 
 
 def test_a_loop_that_nothing_reaches_is_unknown_after_one_look(judged: Any) -> None:
-    loop = ChangedFunction(
-        "v1/engine/core.py", "EngineCore.f", 9, 11, "changed", (), LOOP, WHY, True
-    )
+    loop = ChangedFunction("v1/engine/core.py", "EngineCore.f", 9, "changed", LOOP, WHY, True)
     head = FakeSide(shows())
     gate = judged(shows(), head, changed=loop)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
@@ -437,9 +436,7 @@ def test_a_loop_that_nothing_reaches_is_unknown_after_one_look(judged: Any) -> N
     assert head.driven == ["engines"]
 
 
-STORE = ChangedFunction(
-    *("v1/kv_offload/base.py", "Manager.free", 9, 11, "changed", ((10, 10),)), OFFLOADING, WHY
-)
+STORE = ChangedFunction(*("v1/kv_offload/base.py", "Manager.free", 10, "changed"), OFFLOADING, WHY)
 
 
 def of_store(workload: Workload) -> Result:

@@ -34,7 +34,7 @@ def _few(monkeypatch: pytest.MonkeyPatch) -> None:
 def changing(*keys: str, statements: tuple[str, ...] = (), part: str = "") -> Changes:
     """A head that changes these functions of a part, each with these statements."""
     made = (
-        ChangedFunction(*key.split(":"), 1, 9, "changed", part=part, statements=statements)
+        ChangedFunction(*key.split(":"), 1, "changed", part=part, statements=statements)
         for key in keys
     )
     return Changes(tuple(made), ())

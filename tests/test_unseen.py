@@ -55,7 +55,7 @@ def test_the_function_that_is_known_least_counts() -> None:
 
 
 def test_random_clusters_with_the_features_that_the_change_names_are_preferred() -> None:
-    change = ChangedFunction("x.py", "f", 1, 2, "changed", words=frozenset({"sliding_window", "f"}))
+    change = ChangedFunction("x.py", "f", 1, "changed", words=frozenset({"sliding_window", "f"}))
     features = named([change])
     assert features == {"windows"}
 
@@ -68,7 +68,7 @@ def test_random_clusters_with_the_features_that_the_change_names_are_preferred()
 
 def changed(file: str = "v1/core/kv_cache_utils.py", *words: str) -> ChangedFunction:
     return ChangedFunction(
-        file, "f", 1, 9, "changed", part=TABLES, called=True, words=frozenset(words)
+        file, "f", 1, "changed", part=TABLES, called=True, words=frozenset(words)
     )
 
 

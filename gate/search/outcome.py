@@ -255,9 +255,9 @@ def _in_words(found: Break) -> tuple[str, ...]:
 
 def _place(function: ChangedFunction, called: Collection[str]) -> GatePlace:
     """Where the change of a function is that a run executes, or begins."""
-    executed = [place_of(key)[1] for key in function.statements if key in called]
-    first = function.hunks[0][0] if function.hunks else function.line
-    line = next((line for line in executed if line > 0), first)
+    lines = {key: place_of(key)[1] for key in function.statements}
+    on_head = sorted((key not in called, line) for key, line in lines.items() if line > 0)
+    line = on_head[0][1] if on_head else function.line
     return GatePlace(file=PACKAGE + function.file, line=line, function=function.name)
 
 

@@ -3,7 +3,7 @@
 import gc
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
@@ -13,7 +13,6 @@ from kvproof.gate.difference.order import touched
 from kvproof.gate.source import bodies, statements
 from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
-from kvproof.gate.source.hunks import Hunk, clipped, hunks, outside
 from kvproof.gate.source.outcomes import Condition, Conditions, line_of, moved
 from kvproof.gate.source.parts import (
     CONNECTED,
@@ -34,7 +33,7 @@ from kvproof.gate.source.statements import (
     places,
     stands_for_nothing,
 )
-from kvproof.gate.source.units import MODULE, Module, Unit
+from kvproof.gate.source.units import MODULE, Module
 
 COMPARED_MAX = 60
 """Files outside the accounting that are compared function by function."""
@@ -59,9 +58,8 @@ class ChangedFunction(NamedTuple):
     """A function that changed, with all that is nested in it. `<class X>` is the body of a class
     without its methods, `<module>` the body of a module, or a file that is no program.
 
-    `file` is relative to the package, as in `v1/request.py`. The lines are those of head, and of
-    base where it was removed. `hunks` are the first and the last line of each of its changes in
-    head; there is none where only an import changes what it means. Lines count from 1.
+    `file` is relative to the package, as in `v1/request.py`. The line is the one of head where it
+    begins, of base where it was removed, and the first changed one of a body. Lines count from 1.
 
     `statements` are the keys of the changed statements: a run reaches the function where it
     executes one. There is none where only what a name means is changed. `raises` are those of them
@@ -75,9 +73,7 @@ class ChangedFunction(NamedTuple):
     file: str
     name: str
     line: int
-    end_line: int
     kind: Kind
-    hunks: tuple[Hunk, ...] = ()
     part: str = ""
     why: str = ""
     called: bool = False
@@ -178,7 +174,7 @@ def changed(base: Path, head: Path) -> Changes:
             for each in (_whole if file in coarse else _in_file)(before, after, file)
         ]
         found += [
-            _named(ChangedFunction(link, MODULE, 1, 1, "changed")) for link in links(before, after)
+            _named(ChangedFunction(link, MODULE, 1, "changed")) for link in links(before, after)
         ]
     spoiled = {file for file in files if file not in coarse and _spoiled(before, after, file)}
     new = {each.key: each.name for each, _ in found if each.kind == "new"}
@@ -344,18 +340,16 @@ def _named(function: ChangedFunction) -> _Named:
     return _Named(function, frozenset({bodies.top(function.name)}))
 
 
-def _kind(base: Package, head: Package, file: str) -> Kind:
-    if file not in base.files:
+def _kind(base: Container[str], head: Container[str], name: str) -> Kind:
+    """What head does with a name that one side has at least."""
+    if name not in base:
         return "new"
-    return "changed" if file in head.files else "removed"
+    return "changed" if name in head else "removed"
 
 
 def _whole(base: Package, head: Package, file: str) -> Iterator[_Named]:
     """A file that changed, as one function."""
-    package = head if file in head.files else base
-    known = package.parsed.get(file)
-    last = len(known.lines) if known is not None else 1
-    yield _named(ChangedFunction(file, MODULE, 1, last, _kind(base, head, file)))
+    yield _named(ChangedFunction(file, MODULE, 1, _kind(base.files, head.files, file)))
 
 
 def _in_file(base: Package, head: Package, file: str) -> Iterator[_Named]:
@@ -368,25 +362,25 @@ def _in_file(base: Package, head: Package, file: str) -> Iterator[_Named]:
     if len(modules) == 2:
         yield from _between(modules[0], modules[1], file)
         return
+    kind = _kind(base.files, head.files, file)
     for unit in modules[0].units.values():
-        yield _named(_function(file, unit, _kind(base, head, file)))
+        yield _named(ChangedFunction(file, unit.name, unit.line, kind))
 
 
 def _between(before: Module, after: Module, file: str) -> Iterator[_Named]:
-    different_units = bodies.differing(before, after)
-    lines = hunks(before.lines, after.lines) if different_units else ()
-    for name, tops in different_units:
-        old, new = before.units.get(name), after.units.get(name)
-        if new is not None:
-            inside = outside(lines, after.inner(name))
-            yield _Named(_function(file, new, "changed" if old else "new", inside), tops)
-        elif old is not None:
-            yield _Named(_function(file, old, "removed"), tops)
+    for name, tops in bodies.differing(before, after):
+        line = _begins(before, after, name) if name in after.units else before.units[name].line
+        kind = _kind(before.units, after.units, name)
+        yield _Named(ChangedFunction(file, name, line, kind), tops)
 
 
-def _function(file: str, unit: Unit, kind: Kind, lines: tuple[Hunk, ...] = ()) -> ChangedFunction:
-    within = clipped(lines, unit.line, unit.end_line)
-    return ChangedFunction(file, unit.name, unit.line, unit.end_line, kind, within)
+def _begins(before: Module, after: Module, name: str) -> int:
+    """The line where a function begins, or the first one of a body that base has nowhere."""
+    unit, known = after.units[name], {*before.lines}
+    inner = {line for first, last in after.inner(name) for line in range(first, last + 1)}
+    lines = range(unit.line, unit.end_line + 1) if name.startswith("<") else ()
+    new = (n for n in lines if n not in inner and after.lines[n - 1] not in known)
+    return next(new, unit.line)
 
 
 @contextmanager
