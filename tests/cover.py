@@ -52,7 +52,7 @@ REFUTING = covering(
 claims are proved again, which takes seconds."""
 
 
-def others_nightly(names: Iterable[str], quick: Collection[str]) -> list[ParameterSet]:
+def others_nightly(names: Iterable[object], quick: Collection[object]) -> list[ParameterSet]:
     """These names as parameters of a test; those that are not quick are marked nightly."""
     return [
         pytest.param(name, marks=() if name in quick else pytest.mark.nightly) for name in names

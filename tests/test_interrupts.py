@@ -1,5 +1,6 @@
 """Interruptions: what was done is kept, the exit code is that of the signal, nothing is half."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -11,15 +12,23 @@ import pytest
 
 from kvproof.model import interruption
 from tests import kills, signals
+from tests.cover import others_nightly
 
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
 
-@pytest.mark.parametrize("number", [INT, TERM, KILL])
-@pytest.mark.parametrize("moment", kills.MOMENTS)
+EACH_MOMENT_ONCE = [*zip(kills.MOMENTS, itertools.cycle((INT, TERM, KILL)), strict=False)]
+
+
+@pytest.mark.parametrize(
+    "kill",
+    others_nightly(itertools.product(kills.MOMENTS, (INT, TERM, KILL)), EACH_MOMENT_ONCE),
+    ids=lambda kill: f"{kill[0]}, {kill[1].name}",
+)
 def test_a_program_that_is_killed_loses_nothing(
-    tmp_path: Path, moment: str, number: signal.Signals
+    tmp_path: Path, kill: tuple[str, signal.Signals]
 ) -> None:
+    moment, number = kill
     kills.check(tmp_path, number, kills.killed(tmp_path, kills.MOMENTS[moment], number))
 
 

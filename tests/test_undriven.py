@@ -1,43 +1,5 @@
 """What a run of the tests says of live vLLM: what did not run is not passed."""
 
-import subprocess
-from pathlib import Path
-
-import pytest
-
-from tests.processes import python
-from tests.undriven import REQUIRED, TESTED_IN_FULL
-
-HERE = Path(__file__).parent
-DRIFTS = """
-from kvproof.model.errors import AdapterDrift
-
-def test_it_drives():
-    raise AdapterDrift("This vLLM has no Scheduler.schedule", "Scheduler.schedule")
-
-def test_another():
-    pass
-"""
-
-
-def run(folder: Path, tests: str, *options: str) -> "subprocess.CompletedProcess[str]":
-    """Run pytest with the conftest of these tests."""
-    (folder / "test_given.py").write_text(tests, encoding="utf-8")
-    command = ("-m", "pytest", "-q", "-rs", "-p", "conftest", *options, "test_given.py")
-    return python(*command, cwd=folder, first=[HERE])
-
-
-def test_a_drift_of_the_adapter_is_unknown(tmp_path: Path) -> None:
-    done = run(tmp_path, DRIFTS)
-    assert done.returncode == 3, done.stdout + done.stderr
-    assert "1 passed, 1 skipped" in done.stdout
-    assert "UNKNOWN: This vLLM has no Scheduler.schedule. Use kvproof doctor" in done.stdout
-
-
-OTHERWISE = """
-import sys
-import types
-
 import pytest
 
 from kvproof.live import availability
@@ -46,21 +8,47 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.run import Violated
 from tests import undriven
 from tests.reasons import said
+from tests.undriven import REQUIRED, TESTED_IN_FULL, Undriven
 
-VERSION = "{version}"
-undriven._undrivable = str
-availability.installed = lambda: VERSION
-sys.modules.setdefault("vllm", types.ModuleType("vllm")).__spec__ = pytest.__spec__
-pytestmark = pytest.mark.live
+pytest_plugins = ["pytester"]
 
 
-def {body}
+@pytest.fixture(autouse=True)
+def _drivable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Live tests are required, and a vLLM that can be driven is there."""
+    monkeypatch.setenv("KVPROOF_REQUIRE_LIVE", "1")
+    monkeypatch.setattr(undriven, "_undrivable", str)
+    monkeypatch.setattr(availability, "installed", lambda: TESTED_IN_FULL)
+
+
+def run(pytester: pytest.Pytester, tests: str, *, line: bool = False) -> tuple[int, str]:
+    """Run these tests with the plugin: the exit code, and what is printed."""
+    pytester.makepyfile(f"import pytest\n{tests}")
+    ran = pytester.runpytest_inprocess("-q", "-rs", plugins=[Undriven(line=line)])
+    return int(ran.ret), ran.stdout.str().rstrip("\n")
+
+
+DRIFTS = """
+from kvproof.model.errors import AdapterDrift
+def test_it_drives():
+    raise AdapterDrift("This vLLM has no Scheduler.schedule", "Scheduler.schedule")
+def test_another(): pass
 """
-FAILING = "test_it(): assert 1 == 2"
-VIOLATED = 'Violated(CLUSTERS["pd"], Finding("pool_adds_up", said("a", "b")), ())'
-VIOLATING = f"test_it(): raise {VIOLATED}"
-GROUPED = f"test_it(): raise ExceptionGroup('two', [ValueError('a'), {VIOLATED}])"
-LACKING = "test_it(): from vllm.v1.nothing import Nobody"
+
+
+def test_a_drift_of_the_adapter_is_unknown(pytester: pytest.Pytester) -> None:
+    code, printed = run(pytester, DRIFTS)
+    assert code == 3, printed
+    assert "1 passed, 1 skipped" in printed
+    assert "UNKNOWN: This vLLM has no Scheduler.schedule. Use kvproof doctor" in printed
+
+
+violated = Violated(CLUSTERS["pd"], Finding("pool_adds_up", said("a", "b")), ())
+LIVE = "from tests.test_undriven import violated\n@pytest.mark.live\ndef test_it():\n"
+FAILING = "assert 1 == 2"
+VIOLATING = "raise violated"
+GROUPED = "raise ExceptionGroup('two', [ValueError('a'), violated])"
+LACKING = "raise ModuleNotFoundError('no module', name='vllm.v1.nothing')"
 
 
 @pytest.mark.parametrize(
@@ -72,55 +60,54 @@ LACKING = "test_it(): from vllm.v1.nothing import Nobody"
         (GROUPED, "0.99.0", 1),
         (LACKING, TESTED_IN_FULL, 3),
     ],
-    ids=["fails", "fails elsewhere", "violates", "violates in a group", "lacks"],
 )
 def test_only_what_vllm_shows_fails_a_live_test(
-    tmp_path: Path, body: str, version: str, code: int
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    version: str,
+    code: int,
 ) -> None:
-    done = run(tmp_path, OTHERWISE.format(body=body, version=version))
-    assert done.returncode == code, done.stdout + done.stderr
-    assert ("UNKNOWN: " in done.stdout) == (code == 3)
+    monkeypatch.setattr(availability, "installed", lambda: version)
+    ended, printed = run(pytester, f"{LIVE}    {body}\n")
+    assert ended == code, printed
+    assert ("UNKNOWN: " in printed) == (code == 3)
 
 
 # The last line
 
 
-COUNTED = """
-import pytest
-
+PASSES = """
+@pytest.mark.live
 @pytest.mark.parametrize("n", range({passes}))
-def test_it(n, request): request.keywords["live"] = True
-
-def test_model(): pass
+def test_it(n): pass
 """
-SKIPS = "def test_skips(request): request.keywords['live'] = True; pytest.skip('no')\n"
-FAILS_LIVE = "def test_fails(request): request.keywords['live'] = True; assert 0\n"
-EXPECTED = "@pytest.mark.xfail\ndef test_x(request): request.keywords['live'] = True; assert 0\n"
+SKIPS = "@pytest.mark.live\ndef test_skips(): pytest.skip('no')\n"
+FAILS = "@pytest.mark.live\ndef test_fails(): assert 0\n"
+EXPECTED = "@pytest.mark.live\n@pytest.mark.xfail\ndef test_x(): assert 0\n"
+PASSED = f"live: {REQUIRED} tests passed on vLLM {TESTED_IN_FULL}"
 
 
 @pytest.mark.parametrize(
-    ("passes", "more", "options", "line", "code"),
+    ("passes", "more", "line", "code"),
     [
-        (REQUIRED, EXPECTED, (), f"live: {REQUIRED} tests passed on vLLM 0.0.1", 0),
-        (REQUIRED, "", ("-n", "2"), f"live: {REQUIRED} tests passed on vLLM 0.0.1", 0),
-        (REQUIRED - 1, "", (), f"live: {REQUIRED - 1} tests passed on vLLM 0.0.1", 3),
-        (REQUIRED, SKIPS, (), f"live: {REQUIRED} tests passed on vLLM 0.0.1, 1 skipped", 3),
-        (REQUIRED, FAILS_LIVE, (), f"live: {REQUIRED} tests passed on vLLM 0.0.1, 1 failed", 1),
-        (0, "", (), "live: not run (vLLM 0.0.1 is installed, but no live test was selected)", 3),
+        (REQUIRED, EXPECTED, PASSED, 0),
+        (REQUIRED - 1, "", PASSED.replace(f" {REQUIRED} ", f" {REQUIRED - 1} "), 3),
+        (REQUIRED, SKIPS, f"{PASSED}, 1 skipped", 3),
+        (REQUIRED, FAILS, f"{PASSED}, 1 failed", 1),
+        (
+            *(0, "def test_model(): pass\n"),
+            f"live: not run (vLLM {TESTED_IN_FULL} is installed, but no live test was selected)",
+            3,
+        ),
     ],
 )
 def test_the_last_line(
-    passes: int, more: str, options: tuple[str, ...], line: str, code: int, tmp_path: Path
+    pytester: pytest.Pytester,
+    passes: int,
+    more: str,
+    line: str,
+    code: int,
 ) -> None:
-    (tmp_path / "test_given.py").write_text(COUNTED.format(passes=passes) + more, encoding="utf-8")
-    (tmp_path / "conftest.py").write_text(
-        "from kvproof.live import availability\nfrom tests import undriven\n"
-        "availability.installed = lambda: '0.0.1'\nundriven.TESTED_IN_FULL = '0.0.1'\n"
-        "def pytest_configure(config):\n"
-        "    line = not hasattr(config, 'workerinput')\n"
-        "    config.pluginmanager.register(undriven.Undriven(line=line))\n",
-        encoding="utf-8",
-    )
-    command = ("-m", "pytest", "-q", "-p", "no:cacheprovider", *options)
-    done = python(*command, cwd=tmp_path, KVPROOF_REQUIRE_LIVE="1")
-    assert (done.stdout.splitlines()[-1], done.returncode) == (line, code), done.stdout
+    ended, printed = run(pytester, PASSES.format(passes=passes) * bool(passes) + more, line=True)
+    assert (printed.splitlines()[-1], ended) == (line, code), printed

@@ -1,7 +1,4 @@
-"""What a user sees of each finding on real engines, as released and with its patch.
-
-The most telling of the cheap ones run in `make test`; `make nightly` runs the others too.
-"""
+"""What a user sees of each finding on real engines, as released and with its patch."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,15 +9,10 @@ from tests.engine.findings import alone, copies, events, pairs, sessions, stores
 from tests.engine.findings.shown import SHOWN, arms
 from tests.engine.process import OPTIONS, Process
 
-pytestmark = [pytest.mark.live, pytest.mark.engine]
+pytestmark = [pytest.mark.live, pytest.mark.engine, pytest.mark.nightly]
 
 
-def case(name: str) -> object:
-    """A finding with its mark."""
-    return pytest.param(name, marks=[pytest.mark.nightly] if SHOWN[name].nightly else [])
-
-
-@pytest.mark.parametrize("name", [case(name) for name in sorted(SHOWN)])
+@pytest.mark.parametrize("name", sorted(SHOWN))
 def test_a_user_sees_it_without_the_patch_alone(name: str, models: Path) -> None:
     """The sanitizer finds what the page of the finding says, and no more with the patch."""
     how = SHOWN[name]
@@ -34,7 +26,6 @@ def test_a_user_sees_it_without_the_patch_alone(name: str, models: Path) -> None
     assert patched.found == {*how.beside, *how.of_patch}
 
 
-@pytest.mark.nightly
 def test_a_pool_that_cannot_hold_a_request_is_refused_at_start(models: Path) -> None:
     """So `impossible_fit_waits` is not seen on an engine."""
     small = {"max_model_len": 192, "mamba_cache_mode": "align", "num_gpu_blocks_override": 8}

@@ -12,10 +12,9 @@ from tests.engine.workloads import KINDS, ORDINARY
 
 DEVICE = "cpu"
 
-pytestmark = [pytest.mark.live, pytest.mark.engine]
+pytestmark = [pytest.mark.live, pytest.mark.engine, pytest.mark.nightly]
 
 
-@pytest.mark.nightly
 def test_the_work_is_hard(runs: Runs) -> None:
     served, process = runs.of(None)
     for name, each in served.items():
@@ -24,10 +23,7 @@ def test_the_work_is_hard(runs: Runs) -> None:
     assert "kvproof" not in re.sub(paths, "", process.log)
 
 
-@pytest.mark.parametrize(
-    "mode",
-    [*(pytest.param(mode, marks=pytest.mark.nightly) for mode in ("record", "warn")), "raise"],
-)
+@pytest.mark.parametrize("mode", ["record", "warn", "raise"])
 def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
     served, process = runs.of(mode)
     is_content(process)
@@ -35,7 +31,6 @@ def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
         is_unchanged(name, plain, served[name])
 
 
-@pytest.mark.nightly
 def test_an_engine_core_in_a_process_of_its_own(tmp_path: Path, runs: Runs) -> None:
     """As in a server: the process that serves has no scheduler."""
     until_reset = ORDINARY[: ORDINARY.index(["preempted"]) + 1]

@@ -24,6 +24,7 @@ from tests.engine.workloads import tokens
 pytestmark = [
     pytest.mark.live,
     pytest.mark.engine,
+    pytest.mark.nightly,
     pytest.mark.skipif(not importlib.util.find_spec("nixl"), reason="nixl is not installed"),
 ]
 

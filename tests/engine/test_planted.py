@@ -12,7 +12,6 @@ from tests.engine.process import OPTIONS, Process
 pytestmark = [pytest.mark.live, pytest.mark.engine]
 
 FOUND = (
-    "aborted_keeps_its_blocks",
     "evicted_key_stays",
     "hit_is_one_block_too_long",
     "preempted_keeps_its_counter",
@@ -24,8 +23,17 @@ INJURIES = (
 )
 
 
+def test_a_leak_ends_a_watched_engine_and_one_without_it_answers_as_if_unwatched(
+    models: Path,
+) -> None:
+    """See `rows`."""
+    [row] = rows(models, ["aborted_keeps_its_blocks"])
+    assert row.named_rightly
+    assert row.ended
+
+
+@pytest.mark.nightly
 def test_a_mistake_in_vllm_ends_a_watched_engine(models: Path) -> None:
-    """An engine without a mistake is served to the end first, see `rows`."""
     for row in rows(models, list(FOUND), alone=False):
         assert row.named_rightly, row
 

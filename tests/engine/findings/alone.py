@@ -60,7 +60,6 @@ def hit_without_room_waits(engine: Engine) -> Iterator[Seen]:
         "long_prefill_token_threshold": 64,
         "num_gpu_blocks_override": 9,
     },
-    nightly=False,
     named=("cached_block_holds_its_key",),
 )
 def uncomputed_stays_cached(engine: Engine) -> Iterator[Seen]:

@@ -144,7 +144,6 @@ class Shown:
     constants: dict[str, Any] = field(default_factory=dict)
     transfer: dict[str, Any] = field(default_factory=dict)
     fresh: bool = False
-    nightly: bool = True
 
 
 SHOWN: dict[str, Shown] = {}
