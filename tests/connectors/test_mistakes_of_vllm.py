@@ -14,7 +14,11 @@ from kvproof.live.connectors.encoder import EncoderCache
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.model.config import Group
 from kvproof.model.plans.connector import (
+    SOURCE,
     STORE_ANSWERS,
+    AbortRequest,
+    Action,
+    Copies,
     Drain,
     Fail,
     Image,
@@ -42,7 +46,10 @@ CORE = "vllm.v1.core"
 V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
 ENCODER = f"{CORE}.encoder_cache_manager:EncoderCacheManager"
 UTILS = f"{CORE}.kv_cache_utils"
-OFFLOADABLE = f"{V1}.offloading.scheduler:OffloadingConnectorScheduler._calc_num_offloadable_tokens"
+OFFLOADED = f"{V1}.offloading.scheduler:OffloadingConnectorScheduler"
+OFFLOADABLE = f"{OFFLOADED}._calc_num_offloadable_tokens"
+LMCACHE = f"{V1}.lmcache_mp_connector"
+P2P = "vllm.v1.kv_offload.tiering.p2p"
 WORKER = f"{NIXL_PLACE}.base_worker:NixlBaseConnectorWorker"
 PULL = f"{NIXL_PLACE}.pull_worker:NixlPullConnectorWorker"
 PUSH = f"{NIXL_PLACE}.push_worker:NixlPushConnectorWorker"
@@ -153,7 +160,7 @@ def _closes_at_the_end_of_a_copy(poll: Any, self: Any) -> None:
     poll(self)
 
 
-def pair(name: str, *prompts: SubmitRequest, **plan: Any) -> Callable[[], EpisodeResult]:
+def pair(name: str, *prompts: Action, **plan: Any) -> Callable[[], EpisodeResult]:
     """Prompts that D loads, or those that are usual."""
     return lambda: played(name, *(prompts or PROMPTS), **plan)
 
@@ -199,6 +206,36 @@ async def _nothing_is_sent(_worker: Any) -> set[str]:
     return set()
 
 
+def _ends_a_block_early(matched: Any, self: Any, request: Any, computed: int) -> Any:
+    class Shorter:
+        """A request with a block less."""
+
+        num_tokens = request.num_tokens - self.block_size
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(request, name)
+
+    return matched(self, Shorter(), computed)
+
+
+def _finds_a_block_less(look_up: Any, self: Any, *arguments: Any) -> Any:
+    found = look_up(self, *arguments)
+    return found and found - self.config.kv_group_configs[0].tokens_per_block
+
+
+def _without_salt(begin: Any, self: Any, request: Any) -> None:
+    begin(self, request)
+    self.cache_salt = ""
+
+
+def _without_own_hits(made: Any, tracker: Any, *more: Any, **named: Any) -> Any:
+    hit, tracker.num_vllm_hit_blocks = tracker.num_vllm_hit_blocks, 0
+    try:
+        return made(tracker, *more, **named)
+    finally:
+        tracker.num_vllm_hit_blocks = hit
+
+
 KERNEL_BLOCKS = next(each.kernel_blocks for each in HYBRID if each.kernel_blocks > 1)
 TIGHT = engine_of(num_blocks=6)
 """P has blocks for two requests that share some, and no others."""
@@ -208,6 +245,27 @@ STATE_OFFSETS = (
     lambda right, self, _, on: right(self, 0, on),
 )
 """Each rank of the side with more of them takes what the first one has."""
+
+asked = pair(
+    "offloading-peers",
+    *(SubmitRequest(0, 14, 2), Drain(), SubmitRequest(0, 14, 2, asks=((SOURCE, 0),))),
+    copies=LATE,
+)
+"""The second engine gets the prompt from the first one."""
+
+
+def of_lmcache(*actions: Action) -> Callable[[], EpisodeResult]:
+    """Requests whose prompts are stored in LMCache."""
+    engine = engine_of(num_blocks=20, chunk_tokens=5)
+    return lambda: played("lmcache", *actions, engine=engine, copies=Copies(late=True, steps=1))
+
+
+LONG = SubmitRequest(0, 17)
+HITS_MORE = (
+    *(SubmitRequest(0, 21), SubmitRequest(0, 21, max_tokens=2), RunSteps(3), AbortRequest(0)),
+    *(SubmitRequest(0, 24, max_tokens=4), Drain(), ResetCache(), SubmitRequest(0, 21)),
+)
+"""The third request hits more in the cache of its engine than LMCache has by then."""
 
 buffered = pair(
     "nixl-pull",
@@ -415,6 +473,57 @@ PLANTED: dict[str, Planted] = {
         ),
         pair("mooncake"),
         "kept_blocks_are_given_back",
+    ),
+    "a peer pairs the blocks of a copy from the wrong end": Planted(
+        around(
+            f"{P2P}.data.nixl:NixlTransport.write_blocks",
+            lambda right, self, peer, local, remote: right(self, peer, local, remote[::-1]),
+        ),
+        asked,
+        LOADED,
+    ),
+    "a peer that is asked what it has does not answer": Planted(
+        nothing(f"{P2P}.session.server:ServerRole.on_lookup"), asked, "every_request_ends"
+    ),
+    "a block is not stored": Planted(
+        around(
+            "vllm.v1.kv_offload.cpu.manager:CPUOffloadingManager.prepare_store",
+            lambda right, self, keys, *more: right(self, list(keys)[:-1], *more),
+        ),
+        lambda: played("offloading-roomy", *AGAIN),
+        "stored_prefix_is_offered",
+    ),
+    "a block is not found": Planted(
+        around(f"{OFFLOADED}._lookup", _finds_a_block_less),
+        lambda: played("offloading-roomy", *AGAIN),
+        "stored_prefix_is_offered",
+    ),
+    "a block in the memory of the CPU is not found": Planted(
+        around(
+            "vllm.v1.simple_kv_offload.manager:"
+            "SimpleCPUOffloadScheduler.get_num_new_matched_tokens",
+            _ends_a_block_early,
+        ),
+        lambda: played("simple-cpu-roomy", *AGAIN),
+        "stored_prefix_is_offered",
+    ),
+    "the salt is not in LMCache's key": Planted(
+        around(f"{LMCACHE}:LMCacheMPRequestTracker.__init__", _without_salt),
+        of_lmcache(LONG, Drain(), ResetCache(), SubmitRequest(0, 17, beside="salt")),
+        LOADED,
+    ),
+    "LMCache stores what is not computed yet": Planted(
+        around(
+            f"{LMCACHE}:LMCacheMPRequestTracker.increase_num_scheduled_tokens",
+            lambda right, self, tokens: right(self, 2 * tokens),
+        ),
+        of_lmcache(LONG, Drain(), ResetCache(), LONG),
+        LOADED,
+    ),
+    "LMCache does not count the engine's own hits (vllm#39719)": Planted(
+        around(f"{LMCACHE}:LMCacheMPRequestMetadata.GetStoreMetadata", _without_own_hits),
+        of_lmcache(*HITS_MORE),
+        "stored_prefix_is_offered",
     ),
 }
 
