@@ -27,6 +27,8 @@ from kvproof.strategies.verdict import Outcome, Verdict
 from tests.planted import under
 from tests.processes import python
 
+pytest_plugins = ["pytester"]
+
 # Episodes
 
 
@@ -182,28 +184,16 @@ def test_sampling_does_not_depend_on_the_process() -> None:
     assert done.stdout.strip() == told(sampled(7)), done.stderr
 
 
-def taken() -> list[str]:
-    """The events of some random episodes."""
-    seen: list[str] = []
-
-    def ended(run: Run) -> None:
-        seen.extend(map(str, (step.event for step in run.steps)))
-
-    sample(CLUSTERS["pd-default"], ModelMachine, invariants=(), examples=150, ended=ended)
-    return seen
-
-
-@pytest.mark.nightly
 def test_constants_of_a_module_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = taken()
+    before = runs("pd-default", 0)
     numbers = ", ".join(str(each) for each in range(255))
     (tmp_path / "of_a_user.py").write_text(f"NUMBERS = [{numbers}]\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
         __import__("of_a_user")
-        assert taken() == before
+        assert runs("pd-default", 0) == before
     finally:
         sys.modules.pop("of_a_user", None)
 
@@ -212,6 +202,7 @@ def test_constants_of_a_module_change_nothing(
 
 
 TESTS = """
+from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvproof.model.faults.fault import planted
@@ -223,7 +214,8 @@ from kvproof.strategies.sampling.episode import CacheMachine, Target
 def test_violates():
     target = Target(CLUSTERS["full"], ModelMachine)
     with planted(FAULTS["double_free"]):
-        run_state_machine_as_test(lambda: CacheMachine(target))
+        found_first = settings(phases=[Phase.generate], report_multiple_bugs=False)
+        run_state_machine_as_test(lambda: CacheMachine(target), settings=found_first)
 
 def test_fails_otherwise():
     assert 1 == 2
@@ -233,19 +225,18 @@ def test_passes():
 """
 
 
-def report_of(folder: Path) -> str:
+def report_of(pytester: pytest.Pytester) -> str:
     """What pytest prints about the tests."""
-    (folder / "test_given.py").write_text(TESTS, encoding="utf-8")
-    done = python("-m", "pytest", "-q", "-p", "kvproof.cli.keep_traces", cwd=folder)
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "2 failed, 1 passed" in done.stdout
-    return done.stdout
+    pytester.makepyfile(TESTS)
+    done = pytester.runpytest_inprocess("-q", "-p", "kvproof.cli.keep_traces")
+    done.assert_outcomes(failed=2, passed=1)
+    return done.stdout.str()
 
 
-def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
-    said = report_of(tmp_path)
-    [kept] = (tmp_path / "kvproof-traces").iterdir()
-    command = f"kvproof replay {kept.relative_to(tmp_path)} --machine model"
+def test_a_violation_is_kept_and_replays(pytester: pytest.Pytester) -> None:
+    said = report_of(pytester)
+    [kept] = Path("kvproof-traces").iterdir()
+    command = f"kvproof replay {kept} --machine model"
     assert said.count(command) == 1
 
     trace = read(kept)
@@ -255,10 +246,9 @@ def test_a_violation_is_kept_and_replays(tmp_path: Path) -> None:
     assert again.outcome.finding == trace.finding
 
 
-@pytest.mark.nightly
-def test_a_trace_that_cannot_be_written_is_told_in_the_report(tmp_path: Path) -> None:
-    (tmp_path / "kvproof-traces").write_text("mine", encoding="utf-8")
-    said = report_of(tmp_path)
+def test_a_trace_that_cannot_be_written_is_told_in_the_report(pytester: pytest.Pytester) -> None:
+    Path("kvproof-traces").write_text("mine", encoding="utf-8")
+    said = report_of(pytester)
     assert said.count("The trace was not written") == 1
     assert "kvproof-traces" in said.split("The trace was not written")[1]
-    assert (tmp_path / "kvproof-traces").read_text(encoding="utf-8") == "mine"
+    assert Path("kvproof-traces").read_text(encoding="utf-8") == "mine"
