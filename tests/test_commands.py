@@ -14,7 +14,7 @@ from kvproof.live.releases import Cache, Failed
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs.prove import everything
-from kvproof.reports.output import doctor, lists, search
+from kvproof.reports.output import lists, search
 from kvproof.reports.output.base import OutputPart, Stopped
 from kvproof.reports.schemas import OUTPUTS
 from kvproof.strategies.explorer.packed import PackedSearch
@@ -206,7 +206,6 @@ OUTPUT_OF: list[tuple[list[str], type[OutputPart]]] = [
     (["explain"], lists.KindsOfNames),
     (["explain", "configs"], lists.Explained),
     (["explain", "references_are_exact"], lists.Explained),
-    (["doctor"], doctor.Doctor),
 ]
 
 

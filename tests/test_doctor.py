@@ -8,6 +8,8 @@ import pytest
 
 from kvproof.cli.main import main
 from kvproof.live.contract.features import FEATURES
+from kvproof.reports.output.doctor import Doctor
+from tests.outputs import decoded
 from tests.processes import python
 from tests.watching import LATER
 
@@ -61,7 +63,9 @@ def test_without_vllm_nothing_can_be_driven(
     assert main(["doctor"]) == 3
     assert capsys.readouterr().out.startswith("vLLM cannot be imported. Use make live")
     assert main(["doctor", "--json"]) == 3
-    said = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    assert type(decoded(printed)) is Doctor
+    said = json.loads(printed)
     assert said["vllm"] == {"version": None, "path": None}
     assert [feature["drivable"] for feature in said["features"]] == [False] * len(FEATURES)
 

@@ -4,7 +4,6 @@ import importlib
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from itertools import chain
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -85,9 +84,10 @@ def takes() -> Callable[[EnginePlan], list[Any]]:
 
 
 @pytest.mark.live
-def test_engines_of_the_installed_release_keep_the_rules() -> None:
+@pytest.mark.parametrize("engines", [160, pytest.param(400, marks=pytest.mark.nightly)])
+def test_engines_of_the_installed_release_keep_the_rules(engines: int) -> None:
     taken, came, tally = takes(), Counter[str](), Tally()
-    for number in range(400):
+    for number in range(engines):
         for one in taken(random_engine(number)):
             found = {each.invariant for each in broken(one, tally)}
             if isinstance(one, Startup):
@@ -107,16 +107,34 @@ def test_engines_of_the_installed_release_keep_the_rules() -> None:
             thinks = {each.request for each in sent if each.thinks}
             came["after reasoning"] += sum(len(e.masks) for e in one.requests if e.name in thinks)
             came["on planned sizes"] += not one.plan.is_given
-    assert came["served"] >= 280
-    assert came["refused"] >= 30
-    assert came["answered"] >= 1000
-    assert came["paused"] >= 50
-    assert came["exited"] >= 20
-    assert came["masks"] >= 200
-    assert min(came["AsyncLLM"], came["LLMEngine"]) >= 50
-    assert came["after reasoning"] >= 50
-    assert came["on planned sizes"] >= 50
+    kinds = ("served", "refused", "answered", "paused", "exited", "masks", "after reasoning")
+    fewest = min(came[kind] for kind in (*kinds, "AsyncLLM", "LLMEngine", "on planned sizes"))
+    assert fewest >= 8, came
+    assert came["served"] >= engines // 2, came
     assert [e.id for e in checks_of(Startup, Played) if not tally.judged[e.id]] == []
+
+
+REASONS: dict[str, Any] = {"given": True, "connected": False, "stages": 1}
+"""Engines in which reasoning may end inside a step."""
+
+LIKE: dict[str, dict[str, Any]] = {
+    "pages without a common size have no other layout (vllm#48776)": {
+        **COUNTED,
+        "kinds": ("mla", "window"),
+    },
+    "a model of windows alone is not expected (vllm#48256)": {**COUNTED, "kinds": ("window",)},
+    "the first worker decides on the length": {
+        **COUNTED,
+        "fitted": True,
+        "longer": True,
+        "stages": 3,
+    },
+    "a mask does not wait for the tokens in flight": {**REASONS, "overlaps": True},
+    "a grammar does not go on in the step in which reasoning ends (vllm#44993)": REASONS,
+    "no mask is made in the step in which reasoning ends": REASONS,
+    "the end of reasoning is not seen with drafts": {**REASONS, "drafts": 2},
+}
+"""What the engines have in which few would show a mistake otherwise."""
 
 
 @pytest.mark.live
@@ -133,15 +151,13 @@ def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatc
             seen = taken(plan)
         return rule in {each.invariant for one in seen for each in broken(one)}
 
-    rare = {**COUNTED, "kinds": ("mla", "window")}  # models that few plans have
-    others = (random_engine(number, rare) for number in range(60))
-    for plan in chain(map(random_engine, range(240)), others):
+    for plan in (random_engine(number, LIKE.get(mistake)) for number in range(240)):
         with monkeypatch.context() as planted:
             plant(planted)
             found = breaks(plan)
         if found and not (rule in {*IN_0_32, UNPUBLISHED} and breaks(plan)):
             return
-    pytest.fail(f"300 engines do not break {rule}")
+    pytest.fail(f"240 engines do not break {rule}")
 
 
 @pytest.mark.live

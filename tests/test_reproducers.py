@@ -77,6 +77,7 @@ def test_it_fails_as_released_for_the_stated_reason_and_passes_patched(
     assert any("[patched" in name for name in cases) or offered(page)
 
 
+@pytest.mark.nightly
 @pytest.mark.live
 def test_they_fail_and_pass_in_their_folders_too() -> None:
     """There they import the helpers, and `findings/conftest.py` applies the patches."""

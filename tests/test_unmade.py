@@ -14,10 +14,10 @@ from kvproof.gate.difference.record import Taken
 from kvproof.gate.difference.workload import Again, Follow, Play
 from kvproof.gate.side import connector_plans, requests
 from kvproof.live import user_sizes
-from kvproof.live.machine import LiveMachine
-from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Submit
 from kvproof.model.presets import CLUSTERS
+from tests.cover import PRESETS, others_nightly
+from tests.watching import is_undriven
 
 pytestmark = pytest.mark.live
 
@@ -125,18 +125,16 @@ def test_groups_that_fail_with_small_blocks_alone_are_no_death_of_a_connector(
         assert [each.need for each in record.broken] == [found.need]
 
 
-def test_the_engines_of_each_preset_are_made_in_user_sizes() -> None:
-    for cluster in CLUSTERS.values():
-        try:
-            LiveMachine(cluster).close()
-        except AdapterDrift:  # this vLLM has not what the cluster needs
-            continue
-        made = user_sizes.made(cluster)
-        for node in made.nodes.values():
-            caches = node.scheduler.kv_cache_config
-            assert caches.kv_cache_tensors
-            assert caches.num_blocks == user_sizes.BLOCKS
-        made.close()
+@pytest.mark.parametrize("preset", others_nightly(CLUSTERS, PRESETS))
+def test_the_engines_of_each_preset_are_made_in_user_sizes(preset: str) -> None:
+    if is_undriven(CLUSTERS[preset]):
+        return
+    made = user_sizes.made(CLUSTERS[preset])
+    for node in made.nodes.values():
+        caches = node.scheduler.kv_cache_config
+        assert caches.kv_cache_tensors
+        assert caches.num_blocks == user_sizes.BLOCKS
+    made.close()
 
 
 @pytest.mark.parametrize("error", [ValueError, NotImplementedError, RuntimeError])
