@@ -426,6 +426,7 @@ def test_a_finding_is_made_shorter_and_written(
 def test_a_finding_that_needs_earlier_plans_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(planned, "_breaks_alone", lambda _: False)
+    monkeypatch.setattr(planned, "SHRINKING_PLANS_MAX", 0)
     found = planned.carry_out_plans(Unit(0, Plays(OURS, OURS, 3, 30))).found
     assert found
     assert all(planned.NEEDS_EARLIER in each.signature.words for each in found)
@@ -440,6 +441,7 @@ def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
     from kvproof.gate.side import known_plans
     from kvproof.gate.side.known_plans import KnownPlan
 
+    monkeypatch.setattr(planned, "SHRINKING_PLANS_MAX", 0)
     unit = Unit(0, Plays(OURS, OURS, 3, 30))
     before = carry_out_plans(unit)
     [first] = [each for each in before.found if each.signature.check == RULE]
