@@ -16,8 +16,7 @@ import pytest
 from kvproof.cli import gate_files
 from kvproof.cli.command import Parser
 from kvproof.gate.formats import github, junit, markdown, sarif, terminal
-from kvproof.gate.formats.levels import LEVELS, level
-from kvproof.model.severity import MEANINGS, Severity
+from kvproof.gate.formats.levels import level
 from kvproof.reports.output.base import encoded
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.schemas import schema
@@ -158,21 +157,6 @@ def test_only_what_is_introduced_is_new_in_sarif() -> None:
     assert states["absent"][0]["kind"] == "pass"
     prints = [each["partialFingerprints"]["kvproofSignature/v1"] for each in found["results"]]
     assert len(set(prints)) == len(prints)
-
-
-@pytest.mark.parametrize("severity", Severity)
-def test_the_level_follows_from_the_severity(severity: Severity) -> None:
-    wanted = {
-        1: "error",
-        2: "error",
-        3: "error",
-        4: "warning",
-        5: "warning",
-        6: "warning",
-        7: "note",
-    }
-    assert level(finding(severity=severity.words)) == wanted[severity]
-    assert set(LEVELS) == set(MEANINGS) == set(Severity)
 
 
 def test_an_unknown_severity_is_an_error() -> None:

@@ -59,10 +59,6 @@ def lint(folder: Path, *options: str) -> str:
     return done.stdout + done.stderr
 
 
-def test_the_contracts_are_kept() -> None:
-    assert ", 0 broken." in re.sub(r"\s+", " ", said := lint(ROOT)), said
-
-
 def test_each_contract_notices_a_planted_import(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", symlinks=True)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)

@@ -7,7 +7,7 @@ import pytest
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model.events import Event, Evict
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.ghost_state import EMPTY, Served
+from kvproof.model.ghost_state import EMPTY
 from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference import apply as model
@@ -22,7 +22,6 @@ from kvproof.strategies.explorer.collapse import (
 )
 from kvproof.strategies.explorer.local_steps import Branch, LocalStep, LocalSteps
 from kvproof.strategies.explorer.packed import PackedSearch
-from tests.breadth_first import search
 from tests.cover import PRESETS, TENTH, others_nightly
 from tests.planted import under
 from tests.search_gates import packed_differs
@@ -42,23 +41,6 @@ def test_the_packed_search_visits_the_same_states_as_a_plain_search(name: str) -
 def test_the_packed_search_finds_a_fault_like_a_plain_search(name: str) -> None:
     fault = FAULTS[name]
     assert under([fault], packed_differs, CLUSTERS[fault.cluster], ALL) is None
-
-
-def test_unpacking_restores_a_packed_state() -> None:
-    reached = search(CLUSTERS["pd-failing"], [], 10_000)
-    collapse = Collapse(CLUSTERS["pd-failing"])
-    packed = [collapse.parts(state) for state in reached.states]
-    assert [collapse.state(parts) for parts in packed] == reached.states
-    assert len(set(packed)) == len(reached.states)
-    assert len(collapse.components) < len(reached.states)
-
-
-def test_equal_tuples_of_two_types_stay_two_objects() -> None:
-    collapse = Collapse(PD)
-    pairs: list[object] = [("r1", 0), Served("r1", 0), ("r1", False), (("r1", 0),)]
-    kept = [collapse._share((pair, ("x",))) for pair in (*pairs, *pairs)]
-    assert [type(one[0]) for one in kept[:2]] == [tuple, Served]
-    assert len({id(one) for one in kept}) == len(pairs)
 
 
 def test_a_codec_that_forgets_something_turns_the_gate_red(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,17 +128,6 @@ def test_a_hidden_transfer_is_sorted_among_others_and_says_nothing_of_itself() -
             question()
 
 
-def test_jobs_ended_on_another_engine_stay_hidden() -> None:
-    hidden = HiddenEntries(4, "D")
-    state = State((), (), (hidden, ("P", "r0")))  # type: ignore[arg-type]
-    assert state.ending("P", "r1").ended == (hidden, ("P", "r0"), ("P", "r1"))
-    assert ("P", "r0") in state.ended
-    with pytest.raises(Unseen):
-        assert ("D", "r0") in state.ended
-    with pytest.raises(Unseen):
-        state.ending("D", "r0")
-
-
 def looked_at(steps: LocalSteps) -> Iterator[tuple[Event, frozenset[int]]]:
     """The events of cached steps, and the places of the parts that each step looked at."""
 
@@ -195,19 +166,6 @@ def test_a_step_that_reads_the_other_engine_is_cached_for_both(
         packed.expand()
     assert all(places >= {0, 1} for _, places in looked_at(packed.steps))
     assert packed_differs(PD, ALL) is None
-
-
-def test_a_step_that_replaces_an_unread_part_is_cached_with_that_part(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    apply = model.apply
-
-    def forgetful(cluster, state, event):
-        step = apply(cluster, state, event)
-        return step._replace(after=step.after._replace(transfers=(), failures=0))
-
-    monkeypatch.setattr(model, "apply", forgetful)
-    assert packed_differs(CLUSTERS["pd-failing"], []) is None
 
 
 def test_checks_look_at_no_more_than_the_step() -> None:

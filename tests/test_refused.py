@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.config.config_json import parse
 from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.errors import UsageError
 from kvproof.model.machine import ModelMachine
@@ -67,21 +66,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         r"policy of engine E is 'prio'\. Use one of fcfs, priority",
     ),
     "requests": (lambda: engine(max_requests=0), "max_requests of engine E is 0"),
-    "caching": (lambda: engine(prefix_caching=2), r"prefix_caching"),
-    "blocks": (lambda: engine(num_blocks=10**5000), r"num_blocks"),
-    "groups": (lambda: EngineConfig("E", (3,)), "groups"),  # type: ignore[arg-type]
-    "failures": (lambda: replace(CLUSTERS["pd"], failures=-1), "failures"),
-    "prompt": (lambda: Job("r0", "a\ud800"), "prompt"),
-    "names": (lambda: cluster(Job("a", "b"), Job("a", "c")), "name a"),
-    "part": (lambda: Job("r0", "a", parts=("",)), "of job r0 is"),
-    "parts": (
-        lambda: parse(
-            '{"engines": [{"name": "E", "groups": [{"kind": "full", "block_size": 2}]}],'
-            ' "jobs": [{"name": "r0", "prompt": "a", "parts": "b"}]}',
-            "This",
-        ),
-        r"parts: expected `array`, got `str`\. Use a list",
-    ),
     # What a job asks for and its cluster does not have
     "sessions": (
         lambda: cluster(Job("r0", "a", parts=("b",))),

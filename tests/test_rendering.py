@@ -208,18 +208,3 @@ def test_the_block_counts_of_vllm_take_precedence_over_the_references() -> None:
     found = waits(trace.cluster, state, HangContext(refused=asked))[0]
     assert (found.lack, found.needed, found.free) == (Lack.BLOCKS, 9, 2)
     assert found.sentence == "r0 on E (waiting) needs 9 blocks, and the whole pool has 3"
-
-
-TOLD = {
-    "waiting_sessions_hold_on": "r0 on E (waiting, has 3 blocks) needs 1 block and 0 of 6 are free",
-    "hit_without_room_waits": "the reference would go on with it (Admit(r0, ",
-    "impossible_fit_waits": "r0 on E (preempted) needs 5 blocks, and the whole pool has 4",
-    "write_awaited_for_ever": "its transfer has ended, yet the copy has failed and is not tried",
-}
-
-
-@pytest.mark.parametrize("name", TOLD)
-def test_an_older_trace_of_real_vllm_explains_its_hang_too(name: str) -> None:
-    """These traces were written before findings said who waits for what."""
-    trace = read(FINDINGS / name / "trace.jsonl")
-    assert TOLD[name] in " ".join(render(trace).split())

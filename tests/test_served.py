@@ -1,12 +1,10 @@
 """Options of an engine in the model: who is served, by what, and what is shared."""
 
 import pytest
-from msgspec.structs import replace
 
 from kvproof.invariants.check import broken
 from kvproof.invariants.guards_of_requests import _why_another_prompt
 from kvproof.invariants.registry import CHECKS, INVARIANTS
-from kvproof.model.capacity import needed_blocks
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.extra_keys import FIRST, plain, written
 from kvproof.model.events import (
@@ -64,38 +62,6 @@ HYBRID = (Group("full", 4), Group("window", 4, window=4), Group("mamba", 4))
 def run_of(engine: EngineConfig, *jobs: Job, sessions: bool = False) -> Run:
     cluster = Cluster("c", (engine,), jobs, sessions=sessions)
     return Run(ModelMachine(cluster), CHECKS.values())
-
-
-def test_beside_a_hit_two_states_are_enough() -> None:
-    """The hit's state, the state of the first chunk and a third one were counted, so a request that
-    fits alone waited for ever."""
-    groups = (Group("full", 4), Group("window", 4, window=7), Group("mamba", 4))
-    engine = EngineConfig(
-        "E", groups, chunk_tokens=1, steps_in_flight=2, reserve_whole_prompt=True, retention=0
-    )
-    for tokens in range(12, 48):
-        tight = replace(engine, num_blocks=needed_blocks(engine, tokens) + 1)
-        run = run_of(tight, Job("r0", "aaaaaaa", 1), Job("r1", "a" * tokens, 1))
-        for event in (Submit("E", "r0"), *(Schedule("E"), Complete("E")) * 8, Submit("E", "r1")):
-            if event in run.stimuli:
-                run.take_one(event)
-        drain(run, EVERY_REQUEST_ENDS)
-        assert not run.machine.state.engine("E").requests
-
-
-def test_alone_a_request_that_was_accepted_is_served() -> None:
-    """Without a prefix cache, a second state was reserved that vLLM does not count."""
-    groups = (Group("full", 1), Group("window", 1, window=3), Group("mamba", 1))
-    engine = EngineConfig(
-        "E", groups, chunk_tokens=3, prefix_caching=False, reserve_whole_prompt=True
-    )
-    for tokens in range(20, 40):
-        run = run_of(
-            replace(engine, num_blocks=needed_blocks(engine, tokens) + 1), Job("r0", "a" * tokens)
-        )
-        run.take_one(Submit("E", "r0"))
-        drain(run, EVERY_REQUEST_ENDS)
-        assert run.machine.state.ended
 
 
 def test_a_session_gives_way_where_the_whole_next_part_does_not_fit() -> None:

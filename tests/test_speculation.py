@@ -9,19 +9,12 @@ from msgspec.structs import replace
 from kvproof.invariants.check import broken
 from kvproof.invariants.hits import longest, missing
 from kvproof.invariants.registry import CHECKS
-from kvproof.model.arithmetic import counts
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone
-from kvproof.model.kv_events import Stored
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.transfers import loads
 from kvproof.model.state import COUNTS, LATE, VOID, State
-from kvproof.model.step import Step
-from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.verdict import Verdict
 from tests.breadth_first import search
-from tests.planted import under
 
 # Steps in flight
 
@@ -87,30 +80,7 @@ def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
     assert not [*broken(machine.cluster, other, CHECKS.values())]
 
 
-def test_scratch_is_never_all_of_a_list() -> None:
-    engine = EngineConfig("D", (Group("full", 4), Group("mamba", 4)), 8, "decode", drafts=2)
-    assert loads.without_scratch(engine, (5, 6, 7)) == (5,)
-    assert loads.without_scratch(engine, (5,)) == (5,)
-
-
 # Drafts under sparse retention
-
-
-@pytest.mark.parametrize(
-    ("name", "drafted"), [("sparse-drafts", (0, 0)), ("sparse-window-drafts", (2, 0))]
-)
-def test_where_a_drafter_is_not_thought_of_a_repeated_prompt_finds_nothing(
-    name: str, drafted: tuple[int, int]
-) -> None:
-    right = counts.is_retained
-
-    def is_retained(*args: int) -> object:
-        return right(*args[:7], *drafted)
-
-    faults = {"arithmetic.counts:is_retained": is_retained}
-    outcome = under(faults, explore, CLUSTERS[name])
-    assert outcome.verdict is Verdict.VIOLATED
-    assert outcome.finding.invariant == "repeated_prompt_hits"
 
 
 # Block hashes that cover the next token
@@ -120,28 +90,9 @@ EAGLE = Group("full", 2, eagle=True)
 HASHING = EngineConfig("E", (EAGLE,), 12, drafts=1, hash_lookahead_tokens=1)
 
 
-def served(*jobs: Job, engine: EngineConfig = HASHING) -> list[Step]:
-    """Serve the jobs one after the other, no draft accepted. Gives all steps."""
-    machine, steps = ModelMachine(Cluster("c", (engine,), jobs)), []
-    for job in jobs:
-        steps.append(machine.take(Submit("E", job.name)))
-        while machine.state.engine("E").find(job.name):
-            steps += [machine.take(Schedule("E")), machine.take(Complete("E"))]
-    return steps
-
-
 @pytest.mark.parametrize(("known", "alike", "hit"), [(5, 5, 4), (5, 4, 2), (6, 5, 4), (4, 4, 2)])
 def test_what_the_invariants_expect_of_a_hit(known: int, alike: int, hit: int) -> None:
     assert longest(HASHING, known, alike) == hit
-
-
-def test_events_tell_the_token_after_each_block() -> None:
-    engine = replace(HASHING, kv_events=True)
-    steps = served(Job("r0", "abcde", 2), engine=engine)
-    assert [step.effects.reports for step in steps if step.effects.reports] == [
-        (Stored(0, "", "abcd", ("abc", "abcde"), ("c", "e")),),
-        (Stored(0, "abcde", "e.", ("abcde..",), (".",)),),
-    ]
 
 
 def test_a_state_inside_a_block_is_looked_up_by_the_tokens_that_its_hash_covers() -> None:

@@ -108,12 +108,6 @@ def test_shrinking_stops_at_its_run_limit_with_the_shortest_failing_run(
     assert len(outcome.events) <= len(first.events)
 
 
-def test_a_violated_sample_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    found = under([FAULTS["double_free"]], sample, CLUSTERS["full"], ModelMachine)
-    assert found.verdict is Verdict.VIOLATED
-    assert capfd.readouterr() == ("", "")
-
-
 @pytest.mark.nightly
 def test_disturbances_are_drawn_where_the_cluster_allows_them() -> None:
     outcome = sample(CLUSTERS["pd-losing"], ModelMachine, invariants=(), examples=150)

@@ -62,32 +62,6 @@ def with_questions(count: int, tokens: int) -> list[str]:
     return [SYSTEM[:tokens] + chr(ord("A") + number) * 4 for number in range(count)]
 
 
-def test_a_prompt_under_a_wide_block_is_never_full() -> None:
-    hybrid = engine(Group("full", 48), Group("mamba", 48))
-    shared, _ = served(hybrid, with_questions(4, 40))
-    assert shared == {"not in group 0, as no block of 48 tokens was full": 120}
-
-
-def test_the_unit_that_all_groups_share_is_named() -> None:
-    hybrid = engine(Group("full", 4), Group("window", 16, window=16))
-    shared, _ = served(hybrid, with_questions(3, 22))
-    assert shared == {
-        "were hit": 32,
-        "not in group 0, as no block of 4 tokens was full": 4,
-        "not in group 1, as no block of 16 tokens was full": 8,
-    }
-
-
-def test_what_others_evict_has_their_group() -> None:
-    evicting = engine(Group("full", 4), num_blocks=9)
-    prompts = [SYSTEM[:12], "A" * 24, SYSTEM[:12] + "B", SYSTEM[:12] + "C"]
-    shared, _ = served(evicting, prompts)
-    assert shared == {
-        "not in group 0, as they were evicted (by whom: group 0, full, blocks of 4 tokens)": 8,
-        "were hit": 16,
-    }
-
-
 def test_the_group_that_took_a_block_is_named() -> None:
     """Both groups take blocks that were cached."""
     groups = Group("full", 4), Group("window", 4, window=4)
