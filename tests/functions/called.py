@@ -94,31 +94,6 @@ def has_a_prompt(start: int, tokens: int, left: int, resumed: int, **_: int) -> 
     return start + tokens + left > resumed
 
 
-def resumed_to_its_last_token(
-    start: int, tokens: int, left: int, resumed: int, block_size: int, room: int, **_: int
-) -> bool:
-    """A chunk of a resumed request ends before its last token, inside the block of its start."""
-    inside = start == counts.round_down(start + tokens, block_size)
-    return resumed == left == 1 and inside and block_size <= tokens + room
-
-
-def passes_two_boundaries(
-    start: int, tokens: int, left: int, resumed: int, block_size: int, **_: int
-) -> bool:
-    """A chunk begins inside the second block or later, and ends the prefill two blocks on."""
-    whole = counts.round_down(start, block_size)
-    begins = start > block_size and start > whole and resumed == left == 0
-    return begins and start + tokens > whole + 2 * block_size
-
-
-def crosses_a_boundary_behind_its_prompt(
-    start: int, tokens: int, left: int, resumed: int, block_size: int, **_: int
-) -> bool:
-    """A chunk has the last token of a prompt and a sampled one, with a boundary between them."""
-    both = resumed == 1 and left == 0 and tokens == 2
-    return both and (start + 1) % block_size == 0
-
-
 def truncated(
     prompt: int,
     backoff: int,

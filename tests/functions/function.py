@@ -3,17 +3,43 @@
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-from kvproof.model.arithmetic.ranges import Range
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from kvproof.model.arithmetic.ranges import Range, at_least, between
 from kvproof.model.faults.fault import Fault, planted
-from tests.functions.cases import Numbers, always, cases_of, of_name
+
+Numbers = dict[str, int]
+
+EXAMPLES = 120
+
+SIZES = frozenset(
+    (
+        *("window", "block_size", "units", "local_ratio", "remote_ratio", "ratio"),
+        *("prompt", "known", "tokens", "end"),
+    )
+)
+"""The numbers that are 1 or more; others are 0 or more."""
+
+FLAGS = frozenset(("idle", "backoff", "embeds", "resumed"))
+"""Those that are 0 or 1."""
 
 
-def as_tuple(result: Any) -> tuple[Any, ...]:
-    """What a rule returns as a tuple."""
-    return result if isinstance(result, tuple) else (result,)
+def of_name(name: str) -> Range:
+    """The range of the number of this name."""
+    return between(0, 1) if name in FLAGS else at_least(int(name in SIZES))
+
+
+def always(**_numbers: Any) -> bool:
+    """No assumption."""
+    return True
+
+
+def as_ints(result: Any) -> tuple[int, ...]:
+    """What a rule or a driver returns, as numbers."""
+    return tuple(int(part) for part in (result if isinstance(result, tuple) else (result,)))
 
 
 @dataclass(frozen=True)
@@ -26,7 +52,7 @@ class Function:
     `ranges` has the range of its name. `origin` is the name of
     the vLLM function. `differs` has the known findings that are visible in it, each with its
     condition on the numbers; where its mistake is not in `counts`, `results` has what vLLM computes
-    with it. `also` are conditions, each of which some cases meet.
+    with it. `also` are numbers that are rarely drawn.
     """
 
     id: str
@@ -38,114 +64,76 @@ class Function:
     ranges: Mapping[str, Range] = field(default_factory=dict)
     differs: Mapping[str, Callable[..., bool]] = field(default_factory=dict)
     results: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    also: tuple[Callable[..., bool], ...] = ()
+    also: tuple[Numbers, ...] = ()
 
-    @cached_property
-    def cases(self) -> list[Numbers]:
-        """Numbers on which vLLM is called, some for each condition."""
-        names = inspect.signature(self.driver).parameters
-        ranges = {name: self.ranges.get(name, of_name(name)) for name in names}
-        return cases_of(ranges, self.bound, self.given, (*self.differs.values(), *self.also))
+    def numbers(self) -> st.SearchStrategy[Numbers]:
+        """Numbers that vLLM can get, each at most `bound` above the lowest of its range. Half of
+        them are small, because boundaries are close together. A known finding shows in many."""
+        ranges = {
+            name: self.ranges.get(name, of_name(name))
+            for name in inspect.signature(self.driver).parameters
+        }
 
-    def ours(self, numbers: Mapping[str, int]) -> tuple[int, ...]:
-        """The result of the rule for these numbers."""
-        return tuple(int(part) for part in as_tuple(self.rule(**numbers)))
+        def within(above: int) -> st.SearchStrategy[Numbers]:
+            return st.fixed_dictionaries({n: _drawn(each, above) for n, each in ranges.items()})
 
-    def ours_with(self, fault: Fault, numbers: Mapping[str, int]) -> tuple[int, ...]:
+        both = within(min(self.bound, 3)) | within(self.bound)
+        possible = both.filter(lambda numbers: self.given(**numbers))
+        showing = (
+            possible.filter(lambda n, shows=each: shows(**n)) for each in self.differs.values()
+        )
+        return st.one_of(possible, *showing)
+
+    def ours_with(self, fault: Fault, numbers: Numbers) -> tuple[int, ...]:
         """The result of the rule with a fault."""
         if fault.name in self.results:
-            return tuple(int(part) for part in self.results[fault.name](**numbers))
+            return as_ints(self.results[fault.name](**numbers))
         with planted(fault):
-            return self.ours(numbers)
-
-    def theirs(self, numbers: Mapping[str, int]) -> tuple[int, ...]:
-        """The result of the installed vLLM for these numbers."""
-        try:
-            return tuple(int(part) for part in as_tuple(self.driver(**numbers)))
-        except Exception as error:
-            error.add_note(f"{self.origin} was called for {numbers}")
-            raise
+            return as_ints(self.rule(**numbers))
 
 
-class Mismatch(NamedTuple):
-    """Numbers for which vLLM's result differs from the rule's.
-
-    `known` is the name of the known finding that explains the difference: its condition holds for
-    these numbers, and its rule gives vLLM's result. It is empty where none explains it.
-    """
-
-    function: Function
-    numbers: dict[str, int]
-    ours: tuple[int, ...]
-    theirs: tuple[int, ...]
-    known: str
-
-    def __str__(self) -> str:
-        numbers = "; ".join(f"{name} = {value}" for name, value in self.numbers.items())
-        return (
-            f"{numbers}: the rule {self.function.id} says {_shown(self.ours)}, "
-            f"{self.function.origin} computes {_shown(self.theirs)}"
-        )
+def _drawn(within: Range, above: int) -> st.SearchStrategy[int]:
+    highest = within.lowest + above
+    return st.integers(
+        within.lowest, highest if within.highest is None else min(highest, within.highest)
+    )
 
 
-class FunctionComparison(NamedTuple):
-    """The cases of a function, and the cases with different results."""
+@dataclass
+class Compared:
+    """What a comparison found: differences that nothing explains, as sentences, and the known
+    findings that explain some."""
 
-    function: Function
-    cases: list[Numbers]
-    differences: tuple[Mismatch, ...]
-
-    @property
-    def unexplained(self) -> list[Mismatch]:
-        """The differences that no known finding explains."""
-        return [d for d in self.differences if not d.known]
-
-    @property
-    def explained_by(self) -> set[str]:
-        """The known findings that explain some difference."""
-        return {d.known for d in self.differences if d.known}
-
-    @property
-    def complaints(self) -> list[str]:
-        """All problems, as sentences: unexplained differences, and known findings that are no
-        longer visible."""
-        gone = [name for name in self.function.differs if name not in self.explained_by]
-        return [
-            *map(str, self.unexplained),
-            *(f"the known finding {name} is visible in no case" for name in gone),
-        ]
+    unexplained: list[str] = field(default_factory=list)
+    explained_by: set[str] = field(default_factory=set)
 
 
-def compare(function: Function, findings: Iterable[Fault]) -> FunctionComparison:
-    """Call vLLM on each case. A known finding explains a difference only where the function lists
-    it and its condition holds for the numbers."""
+def compare(function: Function, findings: Iterable[Fault]) -> Compared:
+    """Call vLLM on numbers that Hypothesis draws. A known finding explains a difference only where
+    the function lists it, its condition holds for the numbers, and its rule gives vLLM's result."""
     faults = {fault.name: fault for fault in findings}
-    differences = []
-    for numbers in function.cases:
-        ours, theirs = function.ours(numbers), function.theirs(numbers)
-        if ours != theirs:
-            known = _explaining(function, numbers, theirs, faults)
-            differences.append(Mismatch(function, numbers, ours, theirs, known))
-    return FunctionComparison(function, function.cases, tuple(differences))
+    found = Compared()
 
-
-def _explaining(
-    function: Function,
-    numbers: Mapping[str, int],
-    theirs: tuple[int, ...],
-    faults: Mapping[str, Fault],
-) -> str:
-    """The name of the first known finding whose condition holds for these numbers and whose rule
-    gives vLLM's result, or an empty string."""
-    for name, shows in function.differs.items():
-        if (
-            name in faults
+    @settings(max_examples=EXAMPLES, phases=[Phase.generate], suppress_health_check=HealthCheck)
+    @given(numbers=function.numbers())
+    def one(numbers: Numbers) -> None:
+        ours, theirs = as_ints(function.rule(**numbers)), as_ints(function.driver(**numbers))
+        if ours == theirs:
+            return
+        explaining = (
+            name
+            for name, shows in function.differs.items()
+            if name in faults
             and shows(**numbers)
             and function.ours_with(faults[name], numbers) == theirs
-        ):
-            return name
-    return ""
+        )
+        if (known := next(explaining, None)) is not None:
+            found.explained_by.add(known)
+        else:
+            says = f"the rule {function.id} says {ours}, {function.origin} computes {theirs}"
+            found.unexplained.append(f"{numbers}: {says}")
 
-
-def _shown(result: tuple[int, ...]) -> str:
-    return str(result[0]) if len(result) == 1 else str(result)
+    for numbers in function.also:
+        one.hypothesis.inner_test(numbers)
+    one()
+    return found

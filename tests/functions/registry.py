@@ -12,6 +12,12 @@ from tests.functions.function import Function
 # Small, so that boundaries of their products are met.
 RETAINING = {"block_size": between(1, 2), "units": between(1, 2), "apart": between(0, 2)}
 
+
+def chunk_of(**numbers: int) -> dict[str, int]:
+    """The numbers of a chunk, without a shared prefix."""
+    return {**numbers, "boundary": 0}
+
+
 FUNCTIONS: dict[str, Function] = {
     each.id: each
     for each in (
@@ -103,9 +109,12 @@ FUNCTIONS: dict[str, Function] = {
             scheduling.aligned_chunk,
             given=called.has_a_prompt,
             also=(
-                called.resumed_to_its_last_token,
-                called.passes_two_boundaries,
-                called.crosses_a_boundary_behind_its_prompt,
+                # A resumed request ends before its last token, inside the block of its start.
+                chunk_of(start=4, tokens=1, left=1, resumed=1, block_size=4, room=3),
+                # It begins inside the second block, and ends the prefill two blocks on.
+                chunk_of(start=3, tokens=4, left=0, resumed=0, block_size=2, room=0),
+                # It has the last token of a prompt and a sampled one, in two blocks.
+                chunk_of(start=3, tokens=2, left=0, resumed=1, block_size=4, room=2),
             ),
         ),
         Function(
