@@ -2,33 +2,15 @@
 
 from dataclasses import replace
 
-import pytest
-
-from kvproof.gate.difference import judged
-from kvproof.invariants.registry import CHECKS, INVARIANTS, lacking
+from kvproof.invariants.registry import CHECKS, lacking
 from kvproof.model.needs import Need
 from kvproof.strategies.joined import CHECKED, JOIN_CHECKS, NECESSARY
 from kvproof.watch.shown import JUDGED, NOT_JUDGED, Views
-from tests.reference.asked import NO_CLAIM, claims_about, rows
 
 BY_BOTH = {
     *("paired_lists_are_equal", "paired_offsets_are_equal", "prefill_and_decode_agree"),
     *("offered_tokens_are_loaded", "nothing_reused_under_transfer", "load_is_offered"),
 }
-
-
-def test_no_cell_of_the_table_is_empty_without_a_reason() -> None:
-    table = list(rows())
-    assert [row.check for row in table] == list(CHECKS)
-    for row in table:
-        assert row.model.startswith("asked")
-        assert row.driven.startswith("asked")
-        assert row.needs
-        assert {row.watched, row.joined} <= {"asked", "not shown"}
-        assert row.proved == NO_CLAIM or row.proved.startswith("in part: `")
-    # Pairs of base and head judge the ideals, and no watcher is a pair.
-    alone = [row for row in table if not CHECKS[row.check].ideal]
-    assert len({row.check for row in table if row.watched == "asked"}) > len(alone) * 2 / 3
 
 
 def test_a_check_that_is_not_asked_says_what_it_lacks() -> None:
@@ -57,16 +39,3 @@ def test_a_check_of_whole_states_is_asked_by_no_watcher() -> None:
 def test_two_records_are_asked_what_both_show() -> None:
     assert {each.id for each in CHECKED} == BY_BOTH
     assert set(NECESSARY) <= BY_BOTH <= set(JOIN_CHECKS)
-
-
-def test_a_gate_asks_every_check_unless_it_is_told() -> None:
-    for function in (judged.followed, judged.sampled):
-        assert function.__defaults__ is not None
-        assert tuple(CHECKS.values()) in function.__defaults__
-
-
-@pytest.mark.parametrize("name", ["pool_adds_up", "prefill_and_decode_agree"])
-def test_a_claim_is_about_a_check_if_one_fault_breaks_both(name: str) -> None:
-    assert claims_about(name)
-    assert not claims_about("priority_is_kept")
-    assert name in INVARIANTS

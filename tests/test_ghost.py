@@ -9,7 +9,6 @@ import pytest
 from kvproof.model import ghost
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
-from kvproof.model.faults.registry import fault_named
 from kvproof.model.ghost_state import EMPTY, PREFIX_EVICTED, Ghost
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -22,9 +21,6 @@ from kvproof.model.state import (
 )
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import Change
-from kvproof.strategies.conformance.replay import record
-from tests.findings import MODELLED, trace_of
-from tests.planted import under
 from tests.watching import live_machine
 
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial")
@@ -134,15 +130,3 @@ def history(change: Change) -> tuple[dict[str, Any], set[str]]:
     """The part of a change that concerns the ghost."""
     changed = {p: v for p, v in change.changed.items() if "/ghost/" in p}
     return changed, {p for p in change.removed if "/ghost/" in p}
-
-
-@pytest.mark.parametrize("name", MODELLED)
-def test_the_history_in_a_trace_is_the_one_computed_now(name: str) -> None:
-    trace = trace_of(name)
-    model = ModelMachine(trace.cluster)
-    again = under([fault_named(name)], record, model, trace.events)
-    assert again is not None
-    assert trace.changes is not None
-    told = list(map(history, trace.changes))
-    assert list(map(history, again)) == told
-    assert any(changed for changed, _ in told)

@@ -16,7 +16,6 @@ from kvproof.model.records.lines import (
 )
 from kvproof.model.records.record import Happened, Record, read, read_either, write_in
 from kvproof.reports.record import render
-from kvproof.reports.schemas import text
 from tests.conftest import TESTDATA
 from tests.reasons import said
 from tests.sentences import two_sentences
@@ -60,14 +59,6 @@ def test_the_report_of_a_record(record: Record, golden: Callable[[str, str], Non
     shown = render(record, Path("record.jsonl"))
     assert max(map(len, shown.splitlines())) <= 80
     golden("record.txt", shown)
-
-
-def test_the_file_has_its_schema() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    check = jsonschema.Draft202012Validator(json.loads(text("record.json")))
-    for line in map(json.loads, FILE.read_text().splitlines()):
-        check.validate(line)
-        assert not check.is_valid({**line, "comment": "mine"})
 
 
 def test_a_finding_is_looked_for_where_the_record_has_it(run: Any, as_json: Any) -> None:

@@ -258,29 +258,6 @@ def test_the_tables_of_a_record_end_as_the_engine_did(name: str) -> None:
         assert last.tables == {each.request: each.tables for each in record.state.requests}
 
 
-@pytest.mark.parametrize(
-    ("mistake", "preset", "rule"),
-    [
-        ("hit_is_one_block_too_long", "full", "a hit of 4 tokens does not hold in every group"),
-        (
-            "state_is_taken_inside_a_block",
-            "priority-hybrid",
-            "r0 gets a chunk that the align split would cut",
-        ),
-    ],
-)
-def test_a_wrong_choice_is_reported_with_the_rule_that_it_breaks(
-    mistake: str, preset: str, rule: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    record = driven(CLUSTERS[preset], mistake=mistake).records["E"]
-    assert record.findings
-    path = write_in(tmp_path, "record", record)
-    assert main(["replay", str(path)]) == 3
-    first, *_, last = capsys.readouterr().out.splitlines()
-    assert first == f"NOT FOLLOWED: {rule}"
-    assert last.startswith("UNKNOWN: ")
-
-
 def test_a_mistake_in_private_data_of_vllm_is_not_in_the_events(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,25 +268,3 @@ def test_a_mistake_in_private_data_of_vllm_is_not_in_the_events(
         first, *_, last = capsys.readouterr().out.splitlines()
         assert first.startswith("NOT SHOWN AGAIN: all 6 events were followed; hash_map_is_sound")
         assert last.startswith("SAMPLED: followed to the end")
-
-
-def test_the_first_events_are_dropped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from kvproof.watch import history
-
-    monkeypatch.setattr(history, "KEPT", 7)
-    record = driven(CLUSTERS["full"]).records["E"]
-    assert len(record.events) == 7
-    assert record.events[0].event.step == record.header.dropped + 1 > 1
-    assert main(["replay", str(write_in(tmp_path, "record", record))]) == 3
-    said = f"record: its first {record.header.dropped} events are not in the file\n"
-    assert capsys.readouterr().out.endswith(said)
-
-
-def test_an_engine_with_a_connector_is_not_followed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write_in(tmp_path, "record", driven(CLUSTERS["pd-full"]).records["P"])
-    assert main(["replay", str(path)]) == 3
-    assert "its engine has a NixlPullConnector" in capsys.readouterr().out
