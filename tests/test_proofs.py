@@ -19,8 +19,6 @@ pytestmark = pytest.mark.proof
 
 BY_ID = {"ids": lambda o: o.id}
 
-TRIMMING = ("trim_equal_positions", "trim_covers_both", "trim_equal_tokens")
-
 
 @functools.cache
 def of_the_spec() -> dict[str, Proof]:
@@ -46,48 +44,6 @@ def test_refuted_by_its_fault(each: Obligation) -> None:
     (proof,) = under(faults, prove, names=[each.id])
     under(faults, assert_really_broken, each, proof)
     assert each.on(proof.numbers) == Claim(holds=True, given=True)
-
-
-@pytest.mark.parametrize(
-    ("fault", "refuted"),
-    [
-        ("truncation_without_guard", {"truncated_once", "truncation_is_bounded"}),
-        ("decode_loads_whole_prompt", {"delivered_is_counted", "decode_owns_the_last_token"}),
-        ("truncates_for_any_non_full_group", {"same_backoff"}),
-        ("embeddings_not_truncated", {"same_backoff"}),
-        (
-            "null_blocks_counted_as_cached",
-            {
-                "counter_is_the_local_hit",
-                "every_full_block_cached_once",
-                "counting_before_slicing_is_no_change_where",
-            },
-        ),
-        ("front_trim", {*TRIMMING, "end_trim_is_right_where"}),
-        ("end_trim_across_ratios", {*TRIMMING, "end_trim_is_right_where"}),
-        ("ssm_placeholders_not_trimmed", {"one_state_is_paired"}),
-        ("window_of_loaded_tokens", {"window_of_a_load_is_enough"}),
-        ("double_free", set()),
-    ],
-)
-def test_a_fault_refutes_these_and_no_others(fault: str, refuted: set[str]) -> None:
-    proofs = under([FAULTS[fault]], prove, names=list(OBLIGATIONS))
-    assert {p.id for p in proofs if p.verdict is Verdict.VIOLATED} == refuted
-    assert {p.id for p in proofs if p.verdict is Verdict.PROVED} == set(OBLIGATIONS) - refuted
-
-
-def test_the_smallest_lost_token() -> None:
-    faults = [FAULTS["truncation_without_guard"]]
-    proofs = under(faults, prove, names=["truncated_once"])
-    assert proofs[0].numbers == {"submitted_prompt_tokens": 3, "backoff": 1}
-    found = outcome(proofs)
-    assert (found.verdict, found.verdict.exit_code) == (Verdict.VIOLATED, 1)
-    assert found.finding is not None
-    assert found.finding.sentence == (
-        "submitted_prompt_tokens = 3; backoff = 1, yet this must be true: "
-        "P shortens a prompt at most once, even if "
-        "it is preempted and rescheduled several times"
-    )
 
 
 def test_same_question_same_numbers() -> None:
