@@ -14,19 +14,62 @@ Neither says anything about what no fresh unit can show: larger pools, features 
 not drive, or an order of events that the environment does not have.
 """
 
+from typing import NamedTuple
+
 from kvproof.campaign.behaviours import PAIR, PLAN, STEP, kind
 from kvproof.campaign.folder import CampaignState
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.unit import FoundRun
-from kvproof.invariants.check import FOUND
 from kvproof.invariants.registry import severity_of
 from kvproof.model.severity import Severity
-from kvproof.reports.output.campaign import (
-    CampaignFigures,
-    CampaignFinding,
-    EstimatedUnseen,
-)
-from kvproof.reports.output.verdict import FaultName, SignatureObject
+from kvproof.model.signature import Signature
+
+
+class CampaignFinding(NamedTuple):
+    """A finding of a campaign, with the number of steps after which it was found. `trace` is its
+    file in the folder of the campaign."""
+
+    signature: Signature
+    severity: Severity | None
+    reasons: tuple[str, ...]
+    after_steps: int
+    trace_length: int
+    trace: str
+
+
+class EstimatedUnseen(NamedTuple):
+    """An estimate of what was not seen, from fresh units (see the page of campaigns). `seen` by
+    fresh units and `by_followed_runs` alone; `in_next_unit` new ones in the next fresh unit, and
+    `unseen_at_least` that are left."""
+
+    seen: int
+    by_followed_runs: int
+    in_next_unit: float
+    unseen_at_least: float
+
+
+class CampaignFigures(NamedTuple):
+    """What a campaign has seen. `plan_units` have plans of connectors and engine cores, and
+    `unseen` has what plans showed as "plans". `known` counts the known findings of vLLM.
+    `undriven` says which clusters and plans this vLLM cannot be driven with, and `errors` why units
+    did not end, each with the first unit."""
+
+    machine: str
+    vllm: str | None
+    seed: int
+    faults: tuple[str, ...]
+    units: int
+    fresh_units: int
+    plan_units: int
+    runs: int
+    steps: int
+    corpus: int
+    abstract_steps: int
+    pairs: int
+    unseen: dict[str, EstimatedUnseen]
+    findings: tuple[CampaignFinding, ...]
+    known: dict[str, int]
+    undriven: dict[str, int]
+    errors: dict[str, int]
 
 
 def figures(state: CampaignState) -> CampaignFigures:
@@ -36,7 +79,7 @@ def figures(state: CampaignState) -> CampaignFigures:
         machine=settings.machine,
         vllm=settings.vllm,
         seed=settings.seed,
-        faults=tuple(FaultName(name=name) for name in settings.faults),
+        faults=settings.faults,
         units=progress.units,
         fresh_units=progress.fresh_units,
         plan_units=progress.plan_units,
@@ -57,28 +100,20 @@ def figures(state: CampaignState) -> CampaignFigures:
     )
 
 
-def severity(found: FoundRun) -> Severity | None:
-    """Return the severity of a finding; None where it is not known."""
-    check = FOUND.get(found.signature.check)
-    return check.severity if check else severity_of(found.found.finding)
-
-
 def _findings(progress: Progress) -> tuple[CampaignFinding, ...]:
-    made = []
-    for each, steps, trace in zip(
-        progress.found, progress.found_at_step, progress.traces, strict=True
-    ):
-        grave = severity(each)
-        made.append(
-            CampaignFinding(
-                signature=SignatureObject(**each.signature._asdict()),
-                severity=grave.words if grave else None,
-                reasons=each.found.finding.sentences,
-                after_steps=steps,
-                trace_length=each.length,
-                trace=trace,
-            )
+    made = (
+        CampaignFinding(
+            signature=each.signature,
+            severity=severity_of(each.found.finding),
+            reasons=each.found.finding.sentences,
+            after_steps=steps,
+            trace_length=each.length,
+            trace=trace,
         )
+        for each, steps, trace in zip(
+            progress.found, progress.found_at_step, progress.traces, strict=True
+        )
+    )
     return tuple(sorted(made, key=lambda each: (each.after_steps, each.signature.check)))
 
 

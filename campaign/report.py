@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
-from kvproof.reports.output.campaign import CampaignFigures
+from kvproof.campaign.figures import CampaignFigures
 
 Row = tuple[str, ...]
 
 
 def name(figures: CampaignFigures) -> str:
     """Say what a campaign is of, in a few words."""
-    faults = f" with {', '.join(each.name for each in figures.faults)}" if figures.faults else ""
+    faults = f" with {', '.join(figures.faults)}" if figures.faults else ""
     return f"vLLM {figures.vllm}" if figures.machine == "live" else f"the model{faults}"
 
 

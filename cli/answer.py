@@ -4,12 +4,13 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 from kvproof.cli.finish import File, finish
 from kvproof.cli.graver import tolerated_lines
-from kvproof.cli.machines import Maker, running
+from kvproof.cli.machines import Maker
 from kvproof.cli.parser import Setup
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
@@ -19,7 +20,7 @@ from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.finding import Finding
 from kvproof.model.traces.trace import Trace, write_in
-from kvproof.reports.output.verdict import VerdictOutput, verdict_output
+from kvproof.reports.document import of_outcome
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.conformance.consequence import leads_to
@@ -51,7 +52,7 @@ def recorded(
         suppress(AdapterDrift),
         interruption.stoppable(),
         planted(*faults),
-        running(cluster, maker.make) as machine,
+        closing(maker.make(cluster)) as machine,
     ):
         changes = record(machine, events)
     return Trace(
@@ -84,7 +85,7 @@ def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
         suppress(AdapterDrift),
         interruption.stoppable(),
         planted(*setup.faults),
-        running(cluster, maker.search) as machine,
+        closing(maker.search(cluster)) as machine,
     ):
         outcome = dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
     return outcome
@@ -95,23 +96,19 @@ def answer(
     setup: Setup,
     maker: Maker,
     outcome: Outcome,
-    kind: type[VerdictOutput],
     *,
     before: Iterable[str] = (),
     details: Iterable[str] = (),
 ) -> int:
-    """Print an outcome, as this kind of output or as text, with its trace if it has one, the lines
-    `before` the verdict and more `details` after it. The trace is written too. Returns the exit
-    code."""
+    """Print an outcome, with its trace if it has one, the lines `before` the verdict and more
+    `details` after it. The trace is written too. Returns the exit code."""
     outcome = followed(setup, maker, outcome)
     trace = traced(setup, maker, outcome, args.seed)
     kept = trace_file(trace, args.traces) if trace else None
 
-    def output(code: int) -> VerdictOutput:
-        return verdict_output(
-            kind,
+    def output() -> dict[str, Any]:
+        return of_outcome(
             outcome,
-            code=code,
             cluster=None if setup.wide else setup.cluster,
             faults=setup.fault_names,
             machine=maker.name,
@@ -132,7 +129,6 @@ def answer(
             Extra(
                 kept.path if kept else None,
                 outcome.leads_to,
-                explain=getattr(args, "explain", False),
                 rest=(*lines, *([""] if lines else ()), summary(outcome, setup)),
             ),
         )

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from contextlib import closing, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from kvproof.campaign import planned
 from kvproof.campaign.campaign import Campaign
-from kvproof.campaign.figures import figures, severity
+from kvproof.campaign.figures import figures
 from kvproof.campaign.folder import (
     FINDINGS,
     CampaignFolder,
@@ -33,13 +34,13 @@ from kvproof.cli.answer import recorded
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import Maker, borrow, maker, require_core
 from kvproof.gate.side.plans import written
+from kvproof.invariants.registry import severity_of
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import Fault, replaced_by
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
 from kvproof.reports import live_line
-from kvproof.reports.output.campaign import Campaigned
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Verdict
 
@@ -133,7 +134,6 @@ def run(args: argparse.Namespace) -> int:
     ):
         pools.append(pool)
         campaign.run(pool, last, _show(name(figures(CampaignState(settings, progress))), last))
-    live_line.clear()
     return _answer(args, CampaignState(settings, progress), pools, last, bool(stopped), begin)
 
 
@@ -171,7 +171,6 @@ def _trace(
         path = folder.write_finding(trace)
     else:
         path, *_ = written(entry, found.signature.check, folder.path / FINDINGS)
-    live_line.clear()
     say(f"found {found.signature.words}: {finding.sentence} ({shown(path)})", file=sys.stderr)
     return str(path.relative_to(folder.path))
 
@@ -206,22 +205,21 @@ def _answer(
     elif not progress.runs:
         reason = next(iter(progress.undriven), "nothing was driven")
     verdict = Verdict.VIOLATED if progress.found else Verdict.UNKNOWN if reason else Verdict.SAMPLED
-    severities = [severity(each) for each in progress.found]
+    severities = [severity_of(each.found.finding) for each in progress.found]
     grave = any(each is None or each <= args.fail_on for each in severities)
     code = int(grave) or (3 if reason else 0)
     seconds = time.monotonic() - begin
 
-    def output(code: int) -> Campaigned:
-        return Campaigned(
-            exit_code=code,
-            verdict=verdict.value,
-            reason=reason,
-            seconds=round(seconds, 3),
-            folder=shown(args.out),
-            workers=sum(pool.size for pool in pools),
-            lost_workers=sum(sum(pool.losses.times.values()) for pool in pools),
-            figures=given,
-        )
+    def output() -> dict[str, Any]:
+        return {
+            "verdict": verdict,
+            "reason": reason,
+            "seconds": round(seconds, 3),
+            "folder": args.out,
+            "workers": sum(pool.size for pool in pools),
+            "lost_workers": sum(sum(pool.losses.times.values()) for pool in pools),
+            "figures": given,
+        }
 
     def text() -> None:
         for line in lines([given]):

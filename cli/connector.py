@@ -10,7 +10,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,8 +27,8 @@ from kvproof.model.files.reading import read_text
 from kvproof.model.files.reading import shown as shown_path
 from kvproof.model.files.writing import write_fresh
 from kvproof.reports import live_line
+from kvproof.reports.document import plain
 from kvproof.reports.live_line import progress
-from kvproof.reports.output.connector import BrokenRule, ConnectorJudged
 from kvproof.reports.screen import say
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ def run(args: argparse.Namespace) -> int:
     live_line.show("importing vLLM ...")
     from kvproof.live.blame import is_ours
     from kvproof.live.connectors.alone import confirm
-    from kvproof.live.connectors.judging import CONTRACT
     from kvproof.live.connectors.search import PlanSearch, search
     from kvproof.live.connectors.shown import shown
 
@@ -119,37 +118,26 @@ def run(args: argparse.Namespace) -> int:
     if found.plan is not None and args.replay is None:
         files.append(_plan_file(args, found))
 
-    def output(code: int) -> ConnectorJudged:
-        more = {}
+    def output() -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            "verdict": "VIOLATED" if broken else "UNKNOWN" if unknown else "SAMPLED",
+            "connector": args.name,
+            "seed": args.seed,
+        }
+        counts = ("episodes", "tries", "steps", "judged", "tolerated", "known")
+        fields |= {name: getattr(found, name) for name in counts}
         if found.plan is not None and found.result is not None:
-            more = {
-                "findings": tuple(
-                    BrokenRule(
-                        rule=f.invariant,
-                        severity=CONTRACT[f.invariant].severity.words,
-                        reasons=f.sentences,
-                        **_as_told(like.get(f.invariant, Likeness())),
-                    )
-                    for f in broken
-                ),
-                "plan": msgspec.to_builtins(found.plan),
+            fields |= {
+                "findings": [
+                    {**plain(each), **_as_told(like.get(each.invariant, Likeness()))}
+                    for each in broken
+                ],
+                "plan": found.plan,
                 "at": found.result.at,
                 "needs_earlier_episodes": found.needs_earlier,
-                "plan_file": str(files[0].path) if files and files[0].path else None,
+                "plan_file": files[0].path if files else None,
             }
-        return ConnectorJudged(
-            exit_code=code,
-            verdict="VIOLATED" if broken else "UNKNOWN" if unknown else "SAMPLED",
-            connector=args.name,
-            seed=args.seed,
-            episodes=found.episodes,
-            tries=found.tries,
-            steps=found.steps,
-            judged=dict(found.judged),
-            tolerated=dict(found.tolerated),
-            known=dict(found.known),
-            **more,
-        )
+        return fields
 
     def text() -> None:
         if stopped and not broken:

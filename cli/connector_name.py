@@ -1,14 +1,14 @@
 """This module tells from files alone whether there is a connector of a name.
 
 An import of vLLM takes half a minute, and a mistyped name is told before it. Nothing is imported
-here: a module is found as an import would find it, and its source is read. What cannot be told from
-the source, as where a module has `from x import *`, is left to the import.
+here: a module is found as an import would find it, and its text is searched. What cannot be told
+from the text is left to the import.
 """
 
-import ast
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from importlib.machinery import ModuleSpec
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -16,6 +16,9 @@ from pathlib import Path
 from kvproof.live.availability import importable
 from kvproof.model.errors import UsageError, nearest
 from kvproof.model.files.reading import read_text, shown
+
+REGISTERED = re.compile(r"register_connector\(\s*(?:name=)?[\"'](\w+)[\"']")
+"""How vLLM registers a connector: by a name that is written there."""
 
 FACTORY = Path("distributed", "kv_transfer", "kv_connector", "factory.py")
 """Where vLLM registers its connectors, in its package."""
@@ -36,7 +39,9 @@ def check_name(name: str, shipped: Iterable[str]) -> None:
         if file is not None:
             _check_class(name, file, kind)
         return
-    registered = set(_registered(package / FACTORY))
+    factory = package / FACTORY  # in another vLLM, the table may be in another place
+    text = read_text(factory, "table of connectors") if factory.is_file() else ""
+    registered = set(REGISTERED.findall(text))
     if not registered or _has_plugins() or name in registered or name in (known := set(shipped)):
         return
     near = nearest(name, registered | known)
@@ -80,44 +85,11 @@ def _spec(name: str, path: list[str] | None) -> ModuleSpec | None:
 
 
 def _check_class(name: str, file: Path, kind: str) -> None:
-    """Raise UsageError where a source file cannot be read, or has no such class."""
+    """Raise UsageError where a source file cannot be read, or its text does not have the name of
+    the class. The import tells whether it is one."""
     text = read_text(file, "module")
-    try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
-        raise _none(name, f"line {error.lineno} of {shown(file)}: {error.msg}") from error
-    names = set(_bound(tree.body))
-    if kind not in names and not names & {"*", "__getattr__"}:
-        near = nearest(kind, names)
-        instead = f", but {near}" if near else ""
-        raise _none(name, f"{shown(file)} has no {kind}{instead}")
-
-
-def _bound(body: Iterable[ast.stmt]) -> Iterator[str]:
-    """Return the names that statements bind, also those below a condition."""
-    for each in body:
-        if isinstance(each, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield each.name
-        elif isinstance(each, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name).split(".")[0] for alias in each.names)
-        else:
-            yield from (n.id for n in ast.walk(each) if isinstance(n, ast.Name))
-            for part in ("body", "orelse", "finalbody"):
-                yield from _bound(getattr(each, part, ()))
-            for handler in getattr(each, "handlers", ()):
-                yield from _bound(handler.body)
-
-
-def _registered(factory: Path) -> Iterator[str]:
-    """Return the names that vLLM registers; none where its table is in another place."""
-    if not factory.is_file():
-        return
-    for node in ast.walk(ast.parse(read_text(factory, "table of connectors"))):
-        called = node.func if isinstance(node, ast.Call) else None
-        if getattr(called, "attr", "") == "register_connector" and isinstance(node, ast.Call):
-            given = [*node.args, *(each.value for each in node.keywords if each.arg == "name")]
-            if given and isinstance(given[0], ast.Constant) and isinstance(given[0].value, str):
-                yield given[0].value
+    if not re.search(rf"\b(?:{kind}|import \*|__getattr__)", text):
+        raise _none(name, f"{shown(file)} has no {kind}")
 
 
 def _has_plugins() -> bool:

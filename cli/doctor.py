@@ -21,7 +21,6 @@ from kvproof.live.trees.commits import GB, LIMIT, kept_size, limit_bytes
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.reports import live_line
-from kvproof.reports.output.doctor import Doctor, EntryRow, FeatureRow, HiddenRow, Vllm
 from kvproof.reports.screen import say
 from kvproof.watch import status
 
@@ -62,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         found.exit_code,
-        lambda code: _output(found, code),
+        lambda: _output(found),
         lambda: _print(found),
     )
 
@@ -103,38 +102,36 @@ def _remedy(contract: Contract) -> str:
     return "Use the Python that it was installed for"
 
 
-def _output(found: InstalledVllm, code: int) -> Doctor:
-    features = (
-        FeatureRow(
-            name=name,
-            what=feature.what,
-            needs=feature.needs,
-            drivable=not found.failure and not found.contract.missing(name),
-            missing=tuple(look.entry.name for look in found.contract.missing(name)),
-        )
-        for name, feature in FEATURES.items()
-    )
-    entries = (
-        EntryRow(
-            name=look.entry.name,
-            feature=look.entry.feature,
-            used_for=look.entry.used_for,
-            looked_at=(look.place or look.entry.places[0]).how,
-            found=look.place and _where(look.place),
-            why=look.why or None,
-        )
-        for look in found.contract.looks
-    )
-    return Doctor(
-        exit_code=code,
-        vllm=Vllm(version=found.version or None, path=found.path or None),
-        failure=found.failure or None,
-        sanitizer=found.sanitizer,
-        cache=found.cache,
-        hidden=tuple(HiddenRow(**each._asdict()) for each in found.contract.hidden),
-        features=tuple(features),
-        entries=tuple(entries),
-    )
+def _output(found: InstalledVllm) -> dict[str, object]:
+    contract = found.contract
+    return {
+        "vllm": {"version": found.version or None, "path": found.path or None},
+        "failure": found.failure or None,
+        "sanitizer": found.sanitizer,
+        "cache": found.cache,
+        "hidden": contract.hidden,
+        "features": [
+            {
+                "name": name,
+                "what": feature.what,
+                "needs": feature.needs,
+                "drivable": not found.failure and not contract.missing(name),
+                "missing": [look.entry.name for look in contract.missing(name)],
+            }
+            for name, feature in FEATURES.items()
+        ],
+        "entries": [
+            {
+                "name": look.entry.name,
+                "feature": look.entry.feature,
+                "used_for": look.entry.used_for,
+                "looked_at": (look.place or look.entry.places[0]).how,
+                "found": look.place and _where(look.place),
+                "why": look.why or None,
+            }
+            for look in contract.looks
+        ],
+    }
 
 
 def _where(place: Place) -> str:

@@ -5,11 +5,10 @@ import argparse
 import json
 from collections.abc import Collection, Iterator
 
-from kvproof.cli.explanations import KINDS, THREAD, explanations
+from kvproof.cli.explanations import KINDS, THREAD, Explanation, explanations
 from kvproof.cli.finish import finish
 from kvproof.model.config.config_json import without_defaults
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
-from kvproof.reports.output.lists import Explained, Explanation, KindOfName, KindsOfNames
 from kvproof.reports.screen import say
 
 CLUSTER = "random:"
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         0,
-        lambda code: Explained(exit_code=code, explanations=found),
+        lambda: {"explanations": found},
         lambda: _print_brief(found) if brief else _print(found),
     )
 
@@ -57,16 +56,14 @@ def _is_cluster(name: str) -> bool:
 
 def _kinds(args: argparse.Namespace) -> int:
     """Print the kinds of names."""
-    kinds = {
-        name: KindOfName(says=kind.says, names=len(kind.names())) for name, kind in KINDS.items()
-    }
+    kinds = {name: {"says": kind.says, "names": len(kind.names())} for name, kind in KINDS.items()}
 
     def text() -> None:
         say("kvproof explain NAME says what a name stands for. These kinds have lists:")
         for name, kind in kinds.items():
-            say(f"  kvproof explain {name:12} {kind.names:4} {kind.says}", hang=36)
+            say(f"  kvproof explain {name:12} {kind['names']:4} {kind['says']}", hang=36)
 
-    return finish(args, 0, lambda code: KindsOfNames(exit_code=code, kinds=kinds), text)
+    return finish(args, 0, lambda: {"kinds": kinds}, text)
 
 
 def _list(args: argparse.Namespace, kind: str) -> int:
@@ -84,7 +81,7 @@ def _list(args: argparse.Namespace, kind: str) -> int:
             say(" ".join(KEY.split()), hang=1)
         say("kvproof explain NAME says more of one.")
 
-    return finish(args, 0, lambda code: Explained(exit_code=code, explanations=found), text)
+    return finish(args, 0, lambda: {"explanations": found}, text)
 
 
 def _title(each: Explanation) -> str:

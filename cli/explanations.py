@@ -31,8 +31,8 @@ from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.severity import MEANINGS, Severity
 from kvproof.proofs.prove import everything, everything_named
 from kvproof.reports.cluster_line import cluster_lines
-from kvproof.reports.output.lists import Explanation
 from kvproof.reports.terminal import shell_word
+from kvproof.reports.trace.words import WORDS
 from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.joined import JOIN_CHECKS
 from kvproof.strategies.verdict import Verdict
@@ -48,6 +48,26 @@ THREAD = re.compile(r"(?:vllm)?#?(?P<number>\d{3,9})")
 """A pull request or an issue of vLLM, as a user may write it."""
 
 
+class Explanation(NamedTuple):
+    """What a name stands for. A field that says nothing is empty. `scenario` has the paragraphs of
+    its story. `where` says where a check is judged, or a fault shows. `breaks` are invariants and
+    guards that a fault or a finding breaks, `faults` and `findings` are those that break a check.
+    `see` are commands."""
+
+    kind: str
+    name: str
+    sentence: str
+    severity: str = ""
+    origin: str = ""
+    scenario: tuple[str, ...] = ()
+    where: str = ""
+    breaks: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    page: str = ""
+    see: tuple[str, ...] = ()
+
+
 def explanations(name: str) -> Iterator[Explanation]:
     """Return what has this name. Raises UsageError with the nearest names if nothing has."""
     thread = THREAD.fullmatch(name)
@@ -58,10 +78,7 @@ def explanations(name: str) -> Iterator[Explanation]:
         near = alike(name, every_name(), NEAR)
         if name in FORMER:
             near = [FORMER[name]]
-        hint = " or ".join(near) or (
-            f"a name that kvproof explain KIND lists, with {_kinds()}, or report --explain for the "
-            "words of a trace"
-        )
+        hint = " or ".join(near) or (f"a name that kvproof explain KIND lists, with {_kinds()}")
         raise UsageError(f"Nothing in kvproof is named {name[:NAME_MAX]!r}. Use {hint}.")
     return (explain(name) for explain in found)
 
@@ -126,33 +143,18 @@ AROUND = {
 def _invariant(name: str) -> Explanation:
     """Explain an invariant or a guard of a step, a check of what is around the scheduler, or a
     claim about bytes."""
-    if name in CHECKS:
-        return _check(name)
-    return _around(name) if name in AROUND else _bytes(name)
-
-
-def _check(name: str) -> Explanation:
-    one = CHECKS[name]
+    one = CHECKS.get(name) or AROUND.get(name)
+    if one is None:
+        return _bytes(name)
+    also = [asked for asked in ASKED if not set(asked.kinds).isdisjoint(one.judged)]
     guard = one.kind == "guard"
-    when = {
-        "always": "after every step",
-        "guard": "after every step",
-        "eventually": "at the end of a run, and on graphs of states",
-    }[one.kind]
-    sanitizer = (
-        f"not by the sanitizer ({NOT_JUDGED[name].rstrip('.').replace('It', 'it', 1)})"
-        if name in NOT_JUDGED
-        else "and by the sanitizer"
-    )
-    joined = "; and by kvproof report P D" if name in JOIN_CHECKS else ""
-    where = f"judged {when}, on the model and on driven vLLM; {sanitizer}{joined}"
-    also = [asked.where for asked in ASKED if not set(asked.kinds).isdisjoint(one.judged)]
     faults = [] if guard else [each.name for each in FAULTS.values() if name in broken_by(each)]
     findings = [
         each.name for each in KNOWN.values() if any(s.check == name for s in each.signatures)
     ]
     see = [f"kvproof explore --fault {one.killed_by}"] if one.killed_by in FAULTS else []
     see += [_report(each) for each in findings[:1] if not see]
+    see += [each.see for each in also if name in AROUND]
     return Explanation(
         kind=_kind(one),
         name=name,
@@ -160,26 +162,28 @@ def _check(name: str) -> Explanation:
         severity=one.severity.words,
         origin=one.origin,
         scenario=_paragraphs(one.story),
-        where="; ".join((where, *also)),
+        where="; ".join((*_judged_in_runs(one), *(each.where for each in also))),
         faults=tuple(faults),
         findings=tuple(findings),
         see=tuple(see or ["kvproof sample --machine live"]),
     )
 
 
-def _around(name: str) -> Explanation:
-    one = AROUND[name]
-    asked = next(each for each in ASKED if not set(each.kinds).isdisjoint(one.judged))
-    return Explanation(
-        kind="an invariant of what is around the scheduler",
-        name=name,
-        sentence=f"It must be true that {one.name}.",
-        severity=one.severity.words,
-        origin=one.origin,
-        scenario=_paragraphs(one.story),
-        where=asked.where,
-        see=(asked.see,),
+def _judged_in_runs(one: Check) -> Iterator[str]:
+    """Say where a check of runs is judged."""
+    if one.id not in CHECKS:
+        return
+    when = "at the end of a run, and on graphs of states"
+    yield (
+        f"judged {when if one.kind == 'eventually' else 'after every step'}, on the model and on "
+        "driven vLLM"
     )
+    if one.id in NOT_JUDGED:
+        yield f"not by the sanitizer ({NOT_JUDGED[one.id].rstrip('.').replace('It', 'it', 1)})"
+    else:
+        yield "and by the sanitizer"
+    if one.id in JOIN_CHECKS:
+        yield "and by kvproof report P D"
 
 
 def _bytes(name: str) -> Explanation:
@@ -309,7 +313,7 @@ def _kind(check: Check) -> str:
         return "a guard of the spec, which every step must keep"
     if check.ideal:
         return "an ideal, which no engine fully keeps: only pairs of base and head are judged by it"
-    return "an invariant"
+    return "an invariant" if check.id in CHECKS else "an invariant of what is around the scheduler"
 
 
 def _report(name: str) -> str:
@@ -391,6 +395,15 @@ def _severity(name: str) -> Explanation:
         sentence=f"A check of this severity guards against {MEANINGS[one]}.",
         where=f"--fail-on {one.option} fails a run from this severity on",
         see=(f"kvproof explore --fail-on {one.option}",),
+    )
+
+
+def _word(name: str) -> Explanation:
+    return Explanation(
+        kind="a word of a printed trace, a field of a state",
+        name=name,
+        sentence=f"{WORDS[name][:1].upper()}{WORDS[name][1:]}.",
+        see=("kvproof report TRACE",),
     )
 
 
@@ -483,6 +496,7 @@ KINDS: dict[str, Kind] = {
     ),
     "goals": Kind("what a search must meet", lambda: GOALS, _goal),
     "severities": Kind("how grave a check is", lambda: [*BY_SEVERITY], _severity),
+    "words": Kind("what stands in a printed trace", lambda: WORDS, _word, whole=True),
     "verdicts": Kind("the words that an answer begins with", lambda: VERDICTS, _verdict),
 }
 """Each kind by the name under which `kvproof explain` lists it."""

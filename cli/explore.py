@@ -15,7 +15,6 @@ from kvproof.model.counting_abstraction.relation import not_projected
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import planted
 from kvproof.reports.live_line import progress
-from kvproof.reports.output.search import Explored
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.by_replay import NOT_TWICE, explore_by_replay
 from kvproof.strategies.explorer.explorer import explore
@@ -42,7 +41,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="maximum memory, in MiB (default: no limit)",
     )
     options.add_traces(parser)
-    options.add_explain(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -67,7 +65,7 @@ def _model(args: argparse.Namespace, setup: options.Setup, machine: Maker, limit
     details = _details(outcome)
     if setup.invariants is None and outcome.finding is None:
         details += _not_compared(setup.cluster)
-    return answer(args, setup, machine, _measured(outcome), Explored, details=details)
+    return answer(args, setup, machine, _measured(outcome), details=details)
 
 
 def _exhausted(setup: options.Setup, limits: Limits) -> Outcome:
@@ -138,9 +136,9 @@ def _live(args: argparse.Namespace, setup: options.Setup, machine: Maker, limits
         CHECKS.values(),
     )
     known = {} if machine.met is None else {"known": dict(sorted(machine.met.items()))}
-    outcome = machine.timed(_measured(outcome, known if outcome.coverage else {}))
+    outcome = _measured(outcome, known if outcome.coverage else {})
     before = _in_words(outcome, setup, machine)
-    return answer(args, setup, machine, outcome, Explored, before=before)
+    return answer(args, setup, machine, outcome, before=before)
 
 
 def _replayed(setup: options.Setup, machine: Maker, limits: Limits) -> Outcome:

@@ -8,13 +8,15 @@ because the object says which of them were written; and a trace does, because th
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import write_new
-from kvproof.reports.output.base import OutputPart, encoded
+from kvproof.reports.document import document
 from kvproof.reports.screen import say
 
 NOT_WRITTEN = 2
@@ -25,84 +27,52 @@ NOT_FINISHED = (
 )
 
 
+@dataclass
 class File:
-    """A file (or a folder) that is written after the verdict. `path` is set as soon as it exists.
+    """A file that is written with an answer. `write` writes it, returns its path, and raises
+    UsageError where that fails. `line` is the text that is printed about the written file. A file
+    that the text names is written `first`. `path` or `error` says what has become of it."""
 
-    `write` writes it, returns its path, and raises UsageError where that fails. `line` is the text
-    that is printed about the written file. A file that the text names is written `first`; its error
-    is printed after the verdict all the same.
-    """
-
-    def __init__(
-        self,
-        write: Callable[[], Path],
-        line: Callable[[Path], str] | None = None,
-        *,
-        first: bool = False,
-    ) -> None:
-        self._write = write
-        self._line = line
-        self.first = first
-        self._tried = False
-        self.path: Path | None = None
-        self.error = ""
-
-    def write(self) -> None:
-        """Write the file, once. Prints its error on standard error, and remembers it."""
-        self.attempt()
-        if self.error:
-            say(self.error, file=sys.stderr)
+    write: Callable[[], Path]
+    line: Callable[[Path], str] | None = None
+    first: bool = False
+    path: Path | None = None
+    error: str = ""
 
     def attempt(self) -> None:
-        """Write the file, once, and remember its error."""
-        if self._tried:
+        """Write the file, once."""
+        if self.path or self.error:
             return
-        self._tried = True
         with interruption.stoppable() as stopped:
             try:
-                self.path = self._write()
+                self.path = self.write()
             except UsageError as error:
                 self.error = str(error)
         if stopped:
             self.error = NOT_FINISHED
 
-    @property
-    def line(self) -> str | None:
-        """The line about the file; None where it was not written or nothing is printed about it."""
-        return self._line(self.path) if self._line and self.path else None
-
-
-def fixed(path: Path, write: Callable[[], None], line: Callable[[Path], str] | None = None) -> File:
-    """Return a file whose path the user has chosen."""
-
-    def written() -> Path:
-        write()
-        return path
-
-    return File(written, line)
-
 
 def page_file(path: Path, html: str) -> File:
     """Return the file of a page for a browser, with the line that says where it is."""
-    return fixed(path, lambda: write_new(path, html), lambda _: f"\nThe page is in {shown(path)}.")
+    return File(lambda: write_new(path, html), lambda _: f"\nThe page is in {shown(path)}.")
 
 
 def finish(
     args: argparse.Namespace,
     code: int,
-    output: Callable[[int], OutputPart],
+    output: Callable[[], Any],
     text: Callable[[], None],
     files: Sequence[File] = (),
 ) -> int:
     """Print an answer and write its files. Returns the exit code of the process.
 
-    `code` is the exit code of the verdict. `output` makes the object of `--json` from the final
-    exit code, after the files were written. `text` prints the answer for a person.
+    `code` is the exit code of the verdict. `output` makes the fields of the object of `--json`,
+    after the files were written. `text` prints the answer for a person.
     """
     if args.json:
         _write(files)
         code = _final(code, files)
-        print(encoded(output(code)))
+        print(document(args.command, code, output()))
         return code
     for file in files:
         if file.first:
@@ -113,14 +83,17 @@ def finish(
     finally:
         _write(files)  # also where standard output is closed
     for file in files:
-        if file.line is not None:
-            print(file.line)
+        if file.line and file.path:
+            print(file.line(file.path))
     return _final(code, files)
 
 
 def _write(files: Sequence[File]) -> None:
+    """Write the files that are not written yet. Each error is printed on standard error."""
     for file in files:
-        file.write()
+        file.attempt()
+        if file.error:
+            say(file.error, file=sys.stderr)
 
 
 def _final(code: int, files: Sequence[File]) -> int:

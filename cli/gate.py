@@ -9,8 +9,6 @@ import argparse
 import time
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from kvproof.cli import gate_files
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
@@ -24,7 +22,6 @@ from kvproof.gate.source.parts import STARTED
 from kvproof.live.trees import Tree, fingerprint
 from kvproof.model import interruption
 from kvproof.model.severity import Severity
-from kvproof.reports.output.gate import Gate
 
 FAIL_ON = Severity.WRONG_REPORT
 """A pull request fails where it introduces a finding of this severity or a higher one."""
@@ -75,11 +72,12 @@ def run(args: argparse.Namespace) -> int:
         changes, found = _compared(args, (base, head), line)
     result = output(args, (base, head), changes, found, time.monotonic() - begin)
 
-    def final(code: int) -> Gate:
-        return replace(result, exit_code=code)
-
     return finish(
-        args, result.exit_code, final, lambda: terminal.show(result), gate_files.files(args, result)
+        args,
+        result.exit_code,
+        lambda: result,
+        lambda: terminal.show(result),
+        gate_files.files(args, result),
     )
 
 

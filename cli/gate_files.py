@@ -10,10 +10,12 @@ that cannot be written changes no exit code.
 import argparse
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from kvproof.cli import parser as options
-from kvproof.cli.finish import File, fixed
+from kvproof.cli.finish import File
 from kvproof.gate.formats import github, junit, markdown, sarif
 from kvproof.model.errors import UsageError
 from kvproof.model.files.writing import append, write_new
@@ -56,16 +58,16 @@ def require_apart(args: argparse.Namespace) -> None:
 def files(args: argparse.Namespace, gate: Gate) -> list[File]:
     """Return the files that were asked for, and what GitHub Actions takes where it runs the
     command."""
-    found = [_file(getattr(args, name), name, gate) for name in FORMATS if getattr(args, name)]
+    asked = [(getattr(args, name), document) for name, (document, _) in FORMATS.items()]
+    found = [File(partial(_written, path, document, gate)) for path, document in asked if path]
     on_github = os.environ.get("GITHUB_ACTIONS") == "true"
     if args.annotations == "github" or (args.annotations == "auto" and on_github):
         found.append(File(lambda: _annotated(gate)))
     return found
 
 
-def _file(path: Path, name: str, gate: Gate) -> File:
-    document, _ = FORMATS[name]
-    return fixed(path, lambda: write_new(path, document(gate)))
+def _written(path: Path, document: Callable[[Gate], str], gate: Gate) -> Path:
+    return write_new(path, document(gate))
 
 
 def _annotated(gate: Gate) -> Path:

@@ -4,11 +4,8 @@ driven."""
 import functools
 import importlib
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -31,24 +28,16 @@ class Maker(NamedTuple):
     `search` makes the machine for a search. For live vLLM it has the known findings: `met` counts
     the findings that each known one explains, and `policy` counts the steps in which vLLM chose
     otherwise than the reference, by kind. `alike` has, by check, the known finding that a finding
-    looks like whose cause was not at work. `import_s` is the wall time of the import of vLLM, in
-    seconds.
+    looks like whose cause was not at work.
     """
 
     name: str
     make: Make
     search: Make
     vllm: str | None = None
-    import_s: float | None = None
     met: Counter[str] | None = None
     policy: Counter[str] | None = None
     alike: Mapping[str, str] = {}
-
-    def timed(self, outcome: Outcome) -> Outcome:
-        """Add the time of the import to the outcome, whose `seconds` do not have it."""
-        if self.import_s is None:
-            return outcome
-        return replace(outcome, coverage={**outcome.coverage, "import_s": self.import_s})
 
 
 def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None) -> Maker:
@@ -73,7 +62,7 @@ def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None)
     from kvproof.strategies.conformance.watched import Watched
 
     version = installed()
-    import_s = _import()
+    _import()
     met: Counter[str] = Counter()
     policy: Counter[str] = Counter()
     alike: dict[str, str] = {}
@@ -84,7 +73,7 @@ def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None)
         machine = _live(cluster)  # first: it raises AdapterDrift where there is nothing to drive
         return Watched(machine, known(), met, policy, alike)
 
-    return Maker(name, _live, watched, version, import_s, met, policy, alike)
+    return Maker(name, _live, watched, version, met, policy, alike)
 
 
 def _known(cache: Path | None) -> tuple[KnownFinding, ...]:
@@ -94,19 +83,16 @@ def _known(cache: Path | None) -> tuple[KnownFinding, ...]:
     return tuple(profile(_live, cache).known)
 
 
-def _import() -> float:
-    """Import vLLM, and what kvproof uses of it. Returns the wall time in seconds; an error is
-    reported later, by each machine."""
+def _import() -> None:
+    """Import vLLM, and what kvproof uses of it. An error is reported later, by each machine."""
     from kvproof.live.contract.features import CORE
     from kvproof.live.contract_check import check
 
-    begin = time.monotonic()
     live_line.show("importing vLLM ...")
     contract = check()
     print_import_error(contract.traceback)
     if not contract.failure and not contract.missing(CORE):
         importlib.import_module("kvproof.live.machine")
-    return round(time.monotonic() - begin, 1)
 
 
 def print_import_error(traceback: Iterable[str]) -> None:
@@ -155,13 +141,3 @@ def borrow(vllm: str | None, cache: Path | None, *, live: bool) -> None:
 def undriven(drift: AdapterDrift) -> Outcome:
     """Return the outcome if the adapter does not fit the installed vLLM."""
     return Outcome(Verdict.UNKNOWN, reason=str(drift))
-
-
-@contextmanager
-def running(cluster: Cluster, make: Callable[[Cluster], Machine]) -> Iterator[Machine]:
-    """Make a fresh machine, and close it afterwards."""
-    machine = make(cluster)
-    try:
-        yield machine
-    finally:
-        machine.close()

@@ -99,9 +99,9 @@ def _unknown(args: argparse.Namespace, reason: str) -> int:
     """Print the end of a command that no command handled itself. Return the exit code."""
     code = interruption.exit_code(UNKNOWN)
     if args.json:
-        from kvproof.reports.output.base import Stopped, encoded
+        from kvproof.reports.document import document
 
-        print(encoded(Stopped(command=args.command, exit_code=code, reason=reason)))
+        print(document(args.command, code, {"verdict": "UNKNOWN", "reason": reason}))
     else:
         say(f"UNKNOWN: {reason}")
     return code

@@ -23,7 +23,6 @@ from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports.output.search import OnReleases, ReleaseAnswer
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Verdict
 
@@ -38,6 +37,13 @@ CLEAN_S = 0.8
 
 MARKS = {"VIOLATED": "BAD", "SAMPLED": "ok", "UNKNOWN": "?"}
 """How an answer is shown. A question mark is never green."""
+
+
+class ReleaseAnswer(NamedTuple):
+    """Whether a release shows the finding of a trace (VIOLATED), and why that is so."""
+
+    verdict: str
+    why: str
 
 
 class Since(NamedTuple):
@@ -73,14 +79,13 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         verdict.exit_code,
-        lambda code: OnReleases(
-            exit_code=code,
-            verdict=verdict.value,
-            trace=shown(args.trace),
-            first_bad=since.bad,
-            first_good=since.good,
-            releases=answers,
-        ),
+        lambda: {
+            "verdict": verdict,
+            "trace": args.trace,
+            "first_bad": since.bad,
+            "first_good": since.good,
+            "releases": answers,
+        },
         text,
     )
 

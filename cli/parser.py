@@ -154,13 +154,6 @@ def add_traces(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_explain(parser: argparse.ArgumentParser) -> None:
-    """Add the option that explains the words of a printed trace."""
-    parser.add_argument(
-        "--explain", action="store_true", help="explain the words of a printed trace"
-    )
-
-
 def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") -> None:
     """Add the option for the machine. With None, the machine of the trace is the default."""
     named = default or "the machine of the trace, the model for a record"

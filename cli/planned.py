@@ -4,15 +4,15 @@ import argparse
 
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, undriven
-from kvproof.gate.side.around_scheduler import CHECKS, broken, taken
+from kvproof.gate.side.around_scheduler import broken, taken
+from kvproof.invariants.registry import gravest
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.decoding import decoded_json
 from kvproof.model.files.reading import read_text, shown
 from kvproof.model.finding import Finding
 from kvproof.model.plans.engine import EnginePlan, lines
-from kvproof.reports.output.search import Replayed
-from kvproof.reports.output.verdict import verdict_output
+from kvproof.reports.document import of_outcome
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -41,13 +41,14 @@ def run(args: argparse.Namespace) -> int:
     with interruption.stoppable():
         try:
             drifts: list[AdapterDrift] = []
-            found = [each for seen in taken(plan, drifts) for each in broken(seen)]
-            outcome = Outcome(Verdict.VIOLATED if found else Verdict.SAMPLED)
+            found = gravest(each for seen in taken(plan, drifts) for each in broken(seen))
+            outcome = Outcome(Verdict.SAMPLED)
+            if found:
+                outcome = Outcome(Verdict.VIOLATED, finding=found[0])
             if drifts and not found:
                 outcome = undriven(drifts[0])
         except AdapterDrift as drift:
             outcome = undriven(drift)
-    grave = any(CHECKS[each.invariant].severity <= args.fail_on for each in found)
 
     def printed() -> None:
         for line in lines(plan):
@@ -57,29 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
     return finish(
         args,
-        int(grave) if outcome.verdict is not Verdict.UNKNOWN else outcome.verdict.exit_code,
-        lambda code: verdict_output(
-            Replayed,
-            outcome,
-            code=code,
-            machine="live",
-            seed=args.seed,
-            trace=args.trace,
-            more=_more(found),
-        ),
+        outcome.exit_code(args.fail_on),
+        lambda: of_outcome(outcome, machine="live", seed=args.seed, trace=args.trace),
         printed,
     )
-
-
-def _more(found: list[Finding]) -> dict[str, object]:
-    """Return the fields of the first finding, for the output."""
-    if not found:
-        return {}
-    check = CHECKS[found[0].invariant]
-    return {
-        "invariant": check.id,
-        "must_be_true": check.name,
-        "origin": check.origin,
-        "severity": check.severity.words,
-        "reasons": found[0].sentences,
-    }

@@ -5,9 +5,10 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.finish import finish, fixed
+from kvproof.cli.finish import File, finish
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import planted
@@ -18,9 +19,8 @@ from kvproof.proofs.obligations import table
 from kvproof.proofs.proof import Proof
 from kvproof.proofs.prove import TIMEOUT_MAX_S, everything, outcome, prove
 from kvproof.proofs.solve import TIMEOUT_S
+from kvproof.reports.document import of_outcome
 from kvproof.reports.live_line import progress
-from kvproof.reports.output.search import CounterexampleOutput, ObligationOutput, Proved
-from kvproof.reports.output.verdict import verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -73,18 +73,11 @@ def _run(args: argparse.Namespace) -> int:
     found, proofs = proved(args.obligation or None, args.timeout_s)
     files = []
     if args.table is not None:
-        files.append(fixed(args.table, lambda: _write_table(args.table, proofs)))
+        files.append(File(lambda: _write_table(args.table, proofs)))
 
-    def output(code: int) -> Proved:
-        return verdict_output(
-            Proved,
-            found,
-            code=code,
-            faults=args.fault,
-            machine="none",
-            seed=args.seed,
-            more={"obligations": tuple(map(_obligation, proofs))},
-        )
+    def output() -> dict[str, Any]:
+        fields = of_outcome(found, faults=args.fault, machine="none", seed=args.seed)
+        return {**fields, "obligations": proofs}
 
     def text() -> None:
         for proof in proofs:
@@ -97,10 +90,10 @@ def _run(args: argparse.Namespace) -> int:
     return finish(args, found.verdict.exit_code, output, text, files)
 
 
-def _write_table(path: Path, proofs: Sequence[Proof]) -> None:
+def _write_table(path: Path, proofs: Sequence[Proof]) -> Path:
     """Write the table of all proofs; there is none after an interruption."""
     interruption.check()
-    write_new(path, table(proofs))
+    return write_new(path, table(proofs))
 
 
 def proved(names: Sequence[str] | None, timeout_s: float) -> tuple[Outcome, list[Proof]]:
@@ -142,19 +135,3 @@ def line(proof: Proof) -> str:
 def covered(found: Outcome) -> str:
     """Say how many obligations have each verdict."""
     return ", ".join(f"{name} {value}" for name, value in found.coverage.items())
-
-
-def _obligation(proof: Proof) -> ObligationOutput:
-    against = proof.counterexample
-    return ObligationOutput(
-        name=proof.id,
-        sentence=proof.name,
-        method=proof.method,
-        verdict=proof.verdict.value,
-        numbers=proof.numbers,
-        counterexample=CounterexampleOutput(**against._asdict()) if against else None,
-        cases=proof.cases,
-        seconds=round(proof.seconds, 3),
-        slowest_s=round(proof.slowest_s, 3),
-        reason=proof.reason,
-    )

@@ -42,6 +42,12 @@ COMMANDS: Mapping[str, Removed] = {
 """The commands that are gone."""
 
 OPTIONS: Mapping[tuple[str, str], Removed] = {
+    **{
+        (command, "--explain"): Removed(
+            "is gone: a list says what all words of a printed trace mean", "kvproof explain words"
+        )
+        for command in ("explore", "sample", "report")
+    },
     ("sample", "--steps-covered"): Removed(
         "is gone: sample says which of its goals no episode reached",
         "kvproof sample --machine live --config NAME",

@@ -1,14 +1,16 @@
 """`kvproof replay`: repeat the events of a trace or a record, and compare."""
 
 import argparse
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from kvproof.cli import on_releases, planned
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.cli.graver import tolerated_lines
-from kvproof.cli.machines import borrow, maker, running, undriven
+from kvproof.cli.machines import borrow, maker, undriven
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.fault import planted
@@ -19,8 +21,7 @@ from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.record import Record, read_either
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.output.search import Replayed
-from kvproof.reports.output.verdict import verdict_output
+from kvproof.reports.document import of_outcome
 from kvproof.reports.screen import HANG, say
 from kvproof.strategies.conformance.replay import Parting, Replay, end_differs, replay
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -71,17 +72,16 @@ def run(args: argparse.Namespace) -> int:
     with interruption.stoppable(), planted(*faults):
         chosen = maker(args.machine, faults, cache=args.cache)
         try:
-            with running(trace.cluster, chosen.make) as machine:
+            with closing(chosen.make(trace.cluster)) as machine:
                 replayed = replay(machine, trace)
                 if isinstance(found, Record):
                     replayed = _of_record(machine, replayed, found)
         except AdapterDrift as drift:
             replayed = Replay(undriven(drift))
-        replayed = replace(replayed, outcome=chosen.timed(replayed.outcome))
     return finish(
         args,
         replayed.exit_code(args.fail_on),
-        lambda code: _output(args, trace, replayed, code),
+        lambda: _output(args, trace, replayed),
         lambda: _print(args, trace, replayed),
     )
 
@@ -117,9 +117,7 @@ def _not_followed(args: argparse.Namespace, why: str) -> int:
     return finish(
         args,
         outcome.exit_code(args.fail_on),
-        lambda code: verdict_output(
-            Replayed, outcome, code=code, machine=args.machine or "model", seed=args.seed
-        ),
+        lambda: of_outcome(outcome, machine=args.machine or "model", seed=args.seed),
         lambda: say(f"UNKNOWN: {outcome.reason}"),
     )
 
@@ -181,24 +179,21 @@ def _beside(parted: Parting | None, count: int) -> list[str]:
     ]
 
 
-def _output(args: argparse.Namespace, trace: Trace, replayed: Replay, code: int) -> Replayed:
-    differs = replayed.differs
-    parted = replayed.parted
-    more: dict[str, object] = {"followed": parted.step - 1 if parted else len(trace.events)}
-    if parted is not None:
-        more["parted"] = parted
-    if differs is not None:
-        more["differs"] = differs
-        if replayed.compared:
-            more["verdict"] = DIFFERS
-    return verdict_output(
-        Replayed,
+def _output(args: argparse.Namespace, trace: Trace, replayed: Replay) -> dict[str, Any]:
+    differs, parted = replayed.differs, replayed.parted
+    fields = of_outcome(
         replayed.outcome,
-        code=code,
         cluster=trace.cluster,
         faults=trace.faults,
         machine=args.machine,
         seed=trace.seed,
         trace=args.trace,
-        more=more,
     )
+    fields["followed"] = parted.step - 1 if parted else len(trace.events)
+    if parted is not None:
+        fields["parted"] = parted
+    if differs is not None:
+        fields["differs"] = differs
+        if replayed.compared:
+            fields["verdict"] = DIFFERS
+    return fields

@@ -5,8 +5,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from msgspec import to_builtins
-
 from kvproof.campaign.figures import figures
 from kvproof.campaign.folder import CampaignFolder
 from kvproof.campaign.report import lines
@@ -23,8 +21,6 @@ from kvproof.reports import record as in_terminal
 from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
-from kvproof.reports.output.campaign import CampaignsReported
-from kvproof.reports.output.lists import Report
 from kvproof.reports.screen import say
 from kvproof.reports.shared_tokens import lines as shared_lines
 from kvproof.reports.shared_tokens import rows_of_record, rows_of_trace, total
@@ -49,7 +45,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="also show what does not concern the finding"
     )
-    options.add_explain(parser)
     parser.add_argument(
         "--html",
         type=options.new_file,
@@ -79,14 +74,13 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         0,
-        lambda code: Report(exit_code=code, trace=tuple(records(trace)), shared=shared),
+        lambda: {"trace": records(trace), "shared": shared},
         lambda: show(
             sys.stdout,
             trace,
             Extra(
                 args.trace,
                 whole=args.all,
-                explain=args.explain,
                 rest=(*shared_lines(shared), "") if shared else (),
                 known=known,
             ),
@@ -114,24 +108,18 @@ def _campaigns(args: argparse.Namespace) -> int:
         for line in lines(campaigns):
             say(line)
 
-    return finish(
-        args,
-        0,
-        lambda code: CampaignsReported(exit_code=code, campaigns=tuple(campaigns)),
-        text,
-    )
+    return finish(args, 0, lambda: {"campaigns": campaigns}, text)
 
 
 def _record(args: argparse.Namespace, record: Record) -> int:
     """Print a record."""
     files, shared = [], total(rows_of_record(record))
-    written = tuple(map(to_builtins, record_lines(record)))
     if args.html is not None:
         files.append(page_file(args.html, page(of_record(record, args.trace))))
     return finish(
         args,
         0,
-        lambda code: Report(exit_code=code, trace=written, shared=shared),
+        lambda: {"trace": list(record_lines(record)), "shared": shared},
         lambda: in_terminal.show(sys.stdout, record, args.trace, whole=args.all),
         files,
     )

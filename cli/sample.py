@@ -27,7 +27,6 @@ from kvproof.model.faults.fault import planted
 from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports import live_line
 from kvproof.reports.live_line import progress
-from kvproof.reports.output.search import Sampled
 from kvproof.reports.screen import say
 from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.run import Violated
@@ -64,7 +63,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--steps", type=options.at_least_one, default=40, help="number of choices in an episode"
     )
     options.add_traces(parser)
-    options.add_explain(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,11 +78,10 @@ def run(args: argparse.Namespace) -> int:
         lambda graver: sampled(graver, machine, args),
         CHECKS.values(),
     )
-    outcome = machine.timed(outcome)
     before = in_words(outcome, setup, machine)
     if machine.name == "live":
         before += _alone(args, traced(setup, machine, outcome, args.seed))
-    return answer(args, setup, machine, outcome, Sampled, before=before)
+    return answer(args, setup, machine, outcome, before=before)
 
 
 def _alone(args: argparse.Namespace, trace: Trace | None) -> list[str]:
@@ -179,7 +176,6 @@ def _times(count: int, what: str) -> str:
 def _show_first(violated: Violated) -> None:
     """Show a violation whose run is being shrunk."""
     finding, steps = violated.finding, _times(len(violated.events), "event")
-    live_line.clear()
     line = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
     say(line, file=sys.stderr)
     say(live_line.SHORTER, file=sys.stderr)

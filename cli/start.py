@@ -1,20 +1,180 @@
-"""The start of the program.
+"""The start and the end of the program: each way to end has one exit code and one message.
 
-Signal handlers and streams come first, and only then the imports of the rest, which take up to a
-second. So Ctrl-C and a closed standard output are noticed from the beginning, and every end has one
-exit code (see `ending`).
+Signals are handled first, and only then comes the import of the rest, which takes up to a second.
+So Ctrl-C is noticed from the beginning.
 """
 
+import atexit
+import importlib
+import io
+import os
+import signal
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
 
-def main() -> None:
+from kvproof.model import interruption
+from kvproof.model.errors import UsageError
+from kvproof.reports import live_line
+
+OUT, ERR = 1, 2
+
+BAD_USAGE, DEFECT, NOT_PRINTED = 2, 3, 4
+
+READER_GONE = 128 + signal.SIGPIPE
+"""The exit code where the reader of standard output has gone, as `head` has: what a shell reports
+of a program that this signal has ended. It wanted no more, so nothing is said."""
+
+ROOT = f"{Path(__file__).parents[1]}{os.sep}"
+"""Where the code of kvproof is."""
+
+AUTHORS = ("invariants/", "model/faults/")
+"""Where authors write checks and faults."""
+
+MACHINERY = ("check", "fault", "registry")
+"""The modules there that are no author's."""
+
+
+class OutputLost(BaseException):
+    """Standard output cannot be written, for this OSError. Like KeyboardInterrupt, it is no
+    Exception: no command continues without its output."""
+
+
+class _Raw(io.FileIO):
+    """Standard output or standard error as raw bytes."""
+
+    def write(self, data: Any) -> int:
+        """Write bytes; returns how many were written. Raises OutputLost. What standard error cannot
+        take is lost."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            if self.fileno() == OUT:
+                raise OutputLost(error) from error
+            return len(data)
+
+
+class _Text(io.TextIOWrapper):
+    """Standard output or standard error. On a terminal, text replaces the live line."""
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        if self.line_buffering:
+            live_line.clear()
+        return super().write(text)
+
+
+def _stream(before: TextIO | None, number: int) -> TextIO:
+    """Make the stream of a descriptor, with the encoding that Python chose for it. What the
+    encoding lacks is written as an escape."""
+    raw = _Raw(number, "wb", closefd=False)
+    os.set_blocking(number, True)  # a writer of Python does not wait for a full pipe
+    return _Text(
+        io.BufferedWriter(raw),
+        encoding=before.encoding if before is not None else "utf-8",
+        errors="backslashreplace",
+        line_buffering=number == ERR or raw.isatty(),
+    )
+
+
+def main() -> NoReturn:
     """Run the program `kvproof`, and end the process."""
     program("kvproof.cli.main")
 
 
-def program(module: str) -> None:
-    """Run the function `main` of a module as a program, and end the process."""
+def program(module: str) -> NoReturn:
+    """Run the function `main` of a module as a program, and end the process with its exit code."""
+    with interruption.handled():
+        code = interruption.exit_code(_ended(module))
+        for number in interruption.SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        # Python would first take vLLM's modules apart, which lasts seconds; threads would keep it.
+        atexit._run_exitfuncs()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _ended(module: str) -> int:
+    """Replace the standard streams, run a module, and return the exit code."""
+    closed = sys.stdout is None
+    for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
+        if stream is None:  # else the next file that is opened would be standard output
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number
+    sys.stderr, sys.stdout = _stream(sys.stderr, ERR), _stream(sys.stdout, OUT)
+    # Hypothesis would keep its caches in the working folder; without them it works as well.
+    os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", os.devnull)
     try:
-        from kvproof.cli import ending
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    ending.program(module)
+        if closed:
+            raise OutputLost(OSError(0, "it is closed"))
+        code = _run(module)
+        sys.stdout.flush()
+    except OutputLost as lost:
+        [error] = lost.args
+        if isinstance(error, BrokenPipeError):
+            return READER_GONE
+        why = error.strerror or error
+        use = "a terminal, or a file on a disk with room"
+        return _report(f"Standard output cannot be written ({why}). Use {use}.", NOT_PRINTED)
+    finally:
+        live_line.clear()
+    return code
+
+
+def _run(module: str) -> int:
+    try:
+        os.getcwd()
+    except OSError as error:
+        why = f"The working folder cannot be used ({error.strerror})"
+        return _report(f"{why}. Use a folder that exists.", BAD_USAGE)
+    try:
+        return int(importlib.import_module(module).main())
+    except SystemExit as end:  # argparse, after --help and --version
+        return end.code if isinstance(end.code, int) else 0
+    except UsageError as error:  # a file that declares something is not right
+        return _report(str(error), BAD_USAGE)
+    except MemoryError:
+        return _report(
+            "UNKNOWN: the memory is used up. Use --memory-max or a smaller scope.", DEFECT
+        )
+    except OutputLost:
+        raise
+    except BaseException as error:  # an import may turn a KeyboardInterrupt into any other error
+        if interruption.requested() or isinstance(error, KeyboardInterrupt):
+            return _report("Interrupted.", DEFECT)
+        return _defect()
+
+
+def _defect() -> int:
+    """Print the exception that is handled, with its traceback, and whose it is. Return the exit
+    code."""
+    with suppress(Exception):  # where no file can be opened, there are no lines of code
+        sys.excepthook(*sys.exc_info())
+    frames = traceback.walk_tb(sys.exc_info()[2])
+    named = [(frame.f_code.co_filename, line) for frame, line in frames]
+    places = [(file[len(ROOT) :], line) for file, line in named if file.startswith(ROOT)]
+    of_author = [place for place in places if _is_of_author(place[0])]
+    where = "{}, line {}".format(*(of_author or places)[-1]) if places else "Python"
+    if of_author:
+        return _report(
+            f"An exception in {where} ended the run, and there is no verdict. Use a check or a "
+            "fault there that takes what it is given.",
+            DEFECT,
+        )
+    return _report(
+        f"An exception in {where}, ended the run. This is a defect of kvproof, and there is no "
+        "verdict.",
+        DEFECT,
+    )
+
+
+def _is_of_author(file: str) -> bool:
+    """Whether a file of kvproof has checks or faults, and is not what asks or plants them."""
+    return file.startswith(AUTHORS) and Path(file).stem not in MACHINERY
+
+
+def _report(line: str, code: int) -> int:
+    """Print a line on standard error. Return the exit code."""
+    print(line, file=sys.stderr)
+    return code

@@ -2,7 +2,7 @@
 judge what only both show."""
 
 import argparse
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvproof.cli.finish import finish, page_file
 from kvproof.cli.graver import tolerated_lines
@@ -12,10 +12,9 @@ from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
 from kvproof.model.records.record import Record, read
+from kvproof.reports.document import of_outcome
 from kvproof.reports.ledger.of_record import of_join
 from kvproof.reports.ledger.page import page
-from kvproof.reports.output.search import Joined
-from kvproof.reports.output.verdict import finding_output, verdict_output
 from kvproof.reports.screen import say
 from kvproof.strategies.joined import JOIN_CHECKS, NECESSARY, Judged, Trim, judged, sent, took
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -50,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         joined.outcome.exit_code(args.fail_on),
-        lambda code: _output(args, joined, code),
+        lambda: _output(args, joined),
         lambda: _print(args, joined),
         files,
     )
@@ -136,18 +135,11 @@ def _print(args: argparse.Namespace, joined: JoinResult) -> None:
         say(f"not judged: {name} ({why})")
 
 
-def _output(args: argparse.Namespace, joined: JoinResult, code: int) -> Joined:
-    rows = tuple(map(finding_output, joined.findings))
-    return verdict_output(
-        Joined,
-        joined.outcome,
-        code=code,
-        machine="none",
-        seed=args.seed,
-        more={
-            "requests": joined.judged.requests,
-            "judged": dict(joined.judged.times_judged),
-            "not_judged": joined.not_judged,
-            "findings": rows,
-        },
-    )
+def _output(args: argparse.Namespace, joined: JoinResult) -> dict[str, Any]:
+    return {
+        **of_outcome(joined.outcome, machine="none", seed=args.seed),
+        "requests": joined.judged.requests,
+        "judged": joined.judged.times_judged,
+        "not_judged": joined.not_judged,
+        "findings": joined.findings,
+    }

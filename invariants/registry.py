@@ -77,7 +77,7 @@ def why_hidden(check: Check, hidden: Mapping[Need, str]) -> str:
 def severity_of(finding: Finding) -> Severity | None:
     """The severity of a finding. None if it is not of a check (a refuted obligation, or a step that
     the proofs do not have), because its effect on a user is unknown."""
-    known = CHECKS.get(finding.invariant)
+    known = FOUND.get(finding.invariant)
     return SEVERITIES.get(finding.invariant) if known is None else known.severity
 
 
@@ -90,7 +90,7 @@ def gravest(findings: Iterable[Finding]) -> list[Finding]:
     registry. A finding without a severity comes after a leak: a named finding is more useful, and
     lost time must not hide it.
     """
-    order = [*CHECKS, *SEVERITIES]
+    order = [*CHECKS, *FOUND, *SEVERITIES]
 
     def rank(finding: Finding) -> tuple[float, ...]:
         severity = severity_of(finding)

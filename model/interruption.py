@@ -7,13 +7,14 @@ at once.
 
 Python runs a handler between two of its own instructions, so a signal during a call of C code is
 seen when that call returns. Code of others may swallow a KeyboardInterrupt (vLLM has a bare
-`except:`): work that shows its progress calls `raise_missed` there.
+`except:`): work with several parts, or that shows its progress, calls `check` there.
 
-This module imports no other part of kvproof, so that a program can begin with `install()`.
+This module imports no other part of kvproof, so that a program can begin with `handled()`.
 """
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,11 +27,10 @@ AGAIN_S = 0.3
 """The shortest time between two signals that count as two, in seconds: `timeout` and `make` send
 one signal twice."""
 
+_handled = False
 _received: signal.Signals | None = None
 _first_at = 0.0
 """The time of the first signal, by `time.monotonic`."""
-_noticed = False
-_installed = False
 _held = 0
 _stops: list[Callable[[], object]] = []
 
@@ -41,47 +41,33 @@ def requested() -> bool:
 
 
 def check() -> None:
-    """Raise KeyboardInterrupt if the user has asked this process to end."""
-    if requested():
+    """Raise KeyboardInterrupt if the user has asked this process to end, unless in `held`."""
+    if requested() and not (_held and _in_main_thread()):
         raise KeyboardInterrupt
-
-
-def raise_missed() -> None:
-    """Raise KeyboardInterrupt again if one was raised and no code of kvproof has caught it."""
-    if requested() and not _noticed and not _held and _in_main_thread():
-        raise KeyboardInterrupt
-
-
-def install() -> None:
-    """Set the handlers for the rest of the process, as the first thing that a program does. A
-    signal that is ignored stays ignored; in another thread than the main one, nothing happens."""
-    global _installed
-    if not _in_main_thread():
-        return
-    _installed = True
-    for number in SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _handle)
 
 
 @contextmanager
 def handled() -> Iterator[None]:
-    """Set the handlers for one command inside another program, such as a test. Where `install` was
-    called, they are already set and stay."""
-    global _installed, _received, _noticed
-    if _installed:
+    """Handle the signals: of a whole program, or of one command inside another program, such as a
+    test. A signal that is ignored stays ignored. Inside another `handled`, or in another thread
+    than the main one, nothing changes."""
+    global _handled, _received
+    if _handled or not _in_main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    _received, _noticed = None, False
-    install()
+    heeded = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
+    unraisable = sys.unraisablehook
+    _handled = True
+    for number in heeded:
+        signal.signal(number, _handle)
     try:
         yield
     finally:
-        if _in_main_thread():
-            for number, handler in before.items():
-                signal.signal(number, handler)
-        _installed, _received, _noticed = False, None, False
+        for number in heeded:
+            signal.signal(number, before[number])
+        sys.unraisablehook = unraisable
+        _handled, _received = False, None
 
 
 class Interrupted:
@@ -98,45 +84,29 @@ class Interrupted:
 def stoppable() -> Iterator[Interrupted]:
     """Run work that may be stopped anywhere: a KeyboardInterrupt ends the work and goes no further.
     Ask the result afterwards. Work with several parts calls `check` before each part, because
-    nothing is raised any more after the first signal was caught."""
+    nothing is raised any more after the first signal."""
+    global _received
     stopped = Interrupted()
     try:
         yield stopped
     except KeyboardInterrupt:
-        caught()
         stopped.early = True
-
-
-def caught() -> None:
-    """Say that a KeyboardInterrupt was caught and that this code ends now. Nothing is raised any
-    more."""
-    global _received, _noticed
-    if not _in_main_thread():
-        return
-    _noticed = True
-    if _received is None and _installed:  # raised by something else than a signal
-        _received = signal.SIGINT
-
-
-def ignore() -> None:
-    """Ignore signals from here on, because the process ends anyway."""
-    global _noticed
-    _noticed = True
+        if _handled and _received is None and _in_main_thread():  # raised by something else
+            _received = signal.SIGINT
 
 
 @contextmanager
 def held() -> Iterator[Callable[[], bool]]:
     """Run code that a signal must not cut in the middle. The code may ask the function that it
-    gets, which is `requested`, and call `caught` where it ends early; otherwise KeyboardInterrupt
-    is raised at its end."""
+    gets, which is `requested`. A signal in between raises KeyboardInterrupt at its end."""
     global _held
-    here = _in_main_thread()  # no signal cuts another thread
+    here, before = _in_main_thread(), _received  # no signal cuts another thread
     _held += here
     try:
         yield requested
     finally:
         _held -= here
-    if not _noticed:
+    if before is None:
         check()
 
 
@@ -154,7 +124,7 @@ def stopping(stop: Callable[[], object]) -> Iterator[None]:
 
 
 def exit_code(code: int) -> int:
-    """130 after SIGINT, 143 after SIGTERM, else `code`."""
+    """130 after SIGINT, 143 after SIGTERM, 129 after SIGHUP, else `code`."""
     return code if _received is None else 128 + _received
 
 
@@ -163,15 +133,17 @@ def _in_main_thread() -> bool:
 
 
 def _handle(number: int, _frame: Any) -> None:
-    """Handle a signal, in the main thread."""
+    """Handle a signal, in the main thread. From then on, errors that cannot be raised are not
+    printed: an object whose `__init__` was interrupted lacks what its finalizer uses."""
     global _received, _first_at
     if _received is not None:
         if time.monotonic() - _first_at > AGAIN_S:
-            _end("Interrupted again: ended at once.")
+            _end()
         return
     _received, _first_at = signal.Signals(number), time.monotonic()
+    sys.unraisablehook = lambda _: None
     _call_stops()
-    if not _noticed and not _held:
+    if not _held:
         raise KeyboardInterrupt
 
 
@@ -181,9 +153,9 @@ def _call_stops() -> None:
             stop()
 
 
-def _end(why: str) -> None:
+def _end() -> None:
     """End the process at once."""
     _call_stops()
     with suppress(OSError):
-        os.write(2, f"\n{why}\n".encode())
+        os.write(2, b"\nInterrupted again: ended at once.\n")
     os._exit(exit_code(1))

@@ -1,24 +1,17 @@
 """This module shows the blocks of each engine at the end of a trace, as tables."""
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvproof.model.traces.state_diff import Flat, nested
 from kvproof.reports.changes import content, key, owners, value
 from kvproof.reports.screen import ScreenLine
-from kvproof.reports.tables import TextTable
+from kvproof.reports.tables import table
 
 HEADINGS = ("block", "refs", "held by", "cached as", "holds")
 
 IDLE = ("0", "free", "", "nothing")
 """The row of a block that was never used, or whose use has left no record."""
-
-
-class BlockRow(NamedTuple):
-    """A block, or consecutive unused blocks, and whether the last event changed it."""
-
-    cells: tuple[str, ...]
-    changed: bool = False
 
 
 def block_tables(states: list[Flat], width: int) -> Iterator[ScreenLine]:
@@ -29,22 +22,14 @@ def block_tables(states: list[Flat], width: int) -> Iterator[ScreenLine]:
         if number:
             yield ScreenLine()
         yield ScreenLine(f"Engine {name} at the end", hang=0)
-        yield from _table(list(_rows(name, engine, before["engines"][name], states[-1])), width)
-
-
-def _table(rows: list[BlockRow], width: int) -> Iterator[ScreenLine]:
-    """Return the lines of the blocks of one engine."""
-    table = TextTable(HEADINGS, tuple(row.cells for row in rows), rule=False)
-    head, *bodies = table.row_lines(width)
-    yield from (ScreenLine(line, hang=0) for line in head)
-    for row, body in zip(rows, bodies, strict=True):
-        style = "bold" if row.changed else ""
-        yield from (ScreenLine(line, style, hang=0) for line in body)
+        rows = list(_rows(name, engine, before["engines"][name], states[-1]))
+        yield from table(HEADINGS, rows, width)
 
 
 def _rows(
     name: str, engine: dict[str, Any], before: dict[str, Any], state: Flat
-) -> Iterator[BlockRow]:
+) -> Iterator[tuple[str, ...]]:
+    """Return the rows of the blocks of an engine."""
     held, old = owners(engine), owners(before)
     idle: list[str] = []
     for block, fields in engine["blocks"].items():
@@ -61,12 +46,12 @@ def _rows(
             idle.append(block)
             continue
         yield from _unused(idle)
-        yield BlockRow((f"{block}{'*' if changed else ''}", *row), changed)
+        yield f"{block}{'*' if changed else ''}", *row
     yield from _unused(idle)
 
 
-def _unused(idle: list[str]) -> Iterator[BlockRow]:
+def _unused(idle: list[str]) -> Iterator[tuple[str, ...]]:
     """Return one row for consecutive unused blocks, and take them off the list."""
     if idle:
-        yield BlockRow((idle[0] if len(idle) == 1 else f"{idle[0]}-{idle[-1]}", *IDLE))
+        yield idle[0] if len(idle) == 1 else f"{idle[0]}-{idle[-1]}", *IDLE
         idle.clear()

@@ -13,14 +13,13 @@ HIDDEN = ("cached", "id", "name", "request")
 
 
 class ChangeEntry(NamedTuple):
-    """The change of one request, block, transfer or engine, as text. `words` are the fields that it
-    names. `near` says whether it concerns what the trace is about."""
+    """The change of one request, block, transfer or engine, as text. `near` says whether it
+    concerns what the trace is about."""
 
     kind: str
     engine: str
     name: str
     text: str
-    words: frozenset[str]
     near: bool = True
 
 
@@ -34,7 +33,7 @@ def entries(before: Flat, change: Change, after: Flat) -> list[ChangeEntry]:
             old, new = before.get(pointer), after.get(pointer)
             fields.setdefault(subject, {})[name] = (old, new)
     return [
-        ChangeEntry(*_kind(subject), f"{_title(subject)}: {text}", _words(changed))
+        ChangeEntry(*_kind(subject), f"{_title(subject)}: {text}")
         for subject, changed in sorted(fields.items(), key=lambda item: _order(item[0]))
         if (text := _line(subject, changed, before, after))
     ]
@@ -47,11 +46,6 @@ def _kind(subject: Subject) -> tuple[str, str, str]:
     if len(subject) > 3:
         return subject[2].removesuffix("s"), subject[1], subject[3]
     return "engine", subject[1] if subject else "", ""
-
-
-def _words(changed: dict[str, tuple[Any, Any]]) -> frozenset[str]:
-    """Return the fields that a line names. Those of a block's memory count as one."""
-    return frozenset("holds" if name in ("group", "slots") else name for name in changed)
 
 
 def _split(pointer: str) -> tuple[Subject, str]:

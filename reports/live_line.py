@@ -35,12 +35,12 @@ def show(text: str) -> None:
     """Show this instead of the line before. Where the terminal is too narrow, the end is left
     out."""
     global _shown, _logged_at
-    _shown = False  # what is written here replaces it
+    clear()
     if wanted():
-        sys.stderr.write(f"{CLEAR}{one_line(text, columns(sys.stderr) - 1)}")
+        sys.stderr.write(one_line(text, columns(sys.stderr) - 1))
         sys.stderr.flush()
         _shown = True
-    elif sys.stderr is not None and time.monotonic() - _logged_at > LINE_EVERY_S:
+    elif time.monotonic() - _logged_at > LINE_EVERY_S:
         _logged_at = time.monotonic()
         print(text, file=sys.stderr, flush=True)
 
@@ -56,7 +56,7 @@ def clear() -> None:
 
 def wanted() -> bool:
     """Whether standard error is a terminal."""
-    return sys.stderr is not None and sys.stderr.isatty()
+    return sys.stderr.isatty()
 
 
 class ProgressReporter(Protocol):
@@ -72,7 +72,7 @@ def progress(text: str) -> Iterator[ProgressReporter]:
 
     def report(done: int, other: int) -> None:
         nonlocal shown_at
-        interruption.raise_missed()
+        interruption.check()
         if time.monotonic() - shown_at > SHOWN_EVERY_S:
             show(text.format(f"{done:,}", f"{other:,}"))
             shown_at = time.monotonic()

@@ -14,7 +14,7 @@ from kvproof.reports.changes import value
 from kvproof.reports.screen import WIDTH, ScreenLine, columns, plain
 from kvproof.reports.screen import show as print_lines
 from kvproof.reports.shared_tokens import lines, rows_of_record
-from kvproof.reports.tables import TextTable
+from kvproof.reports.tables import table
 from kvproof.reports.terminal import finding_lines, shell_word
 from kvproof.reports.trace.functions import recorded_functions
 
@@ -137,8 +137,7 @@ def _held(record: Record, width: int) -> Iterator[ScreenLine]:
         for group, held in enumerate(value(list(table)) for table in each.tables)
     )
     yield ScreenLine(f"Requests at the end ({record.state.free_blocks} blocks are free)")
-    table = TextTable(("request", "computed", "group", "blocks"), rows, rule=False)
-    yield from (ScreenLine(line, hang=0) for line in table.lines(width))
+    yield from table(("request", "computed", "group", "blocks"), rows, width)
     if len(requests) > REQUESTS_MAX:
         yield ScreenLine(f"and {len(requests) - REQUESTS_MAX} more requests")
 
@@ -163,8 +162,7 @@ def _blocks(record: Record, width: int) -> Iterator[ScreenLine]:
     if rows:
         yield ScreenLine()
         yield ScreenLine("Blocks that the findings are about, at the end")
-        table = TextTable(("block", "refs", "held by", "cached"), tuple(rows), rule=False)
-        yield from (ScreenLine(line, hang=0) for line in table.lines(width))
+        yield from table(("block", "refs", "held by", "cached"), rows, width)
 
 
 def _about_blocks(findings: tuple[Finding, ...]) -> set[int]:

@@ -16,52 +16,19 @@ from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.records.lines import RecordLine
 from kvproof.model.traces.lines import AnyLine
-from kvproof.reports.output.base import OutputPart, Stopped
-from kvproof.reports.output.campaign import Campaigned, CampaignsReported
-from kvproof.reports.output.connector import ConnectorJudged
-from kvproof.reports.output.doctor import Doctor
 from kvproof.reports.output.gate import Gate
-from kvproof.reports.output.lists import Explained, KindsOfNames, Report
-from kvproof.reports.output.search import (
-    Explored,
-    Joined,
-    OnReleases,
-    Proved,
-    Replayed,
-    Sampled,
-)
-
-OUTPUTS: tuple[type[OutputPart], ...] = (
-    Explored,
-    Sampled,
-    Campaigned,
-    Proved,
-    Replayed,
-    OnReleases,
-    Joined,
-    Explained,
-    KindsOfNames,
-    Report,
-    CampaignsReported,
-    Gate,
-    ConnectorJudged,
-    Doctor,
-    Stopped,
-)
-"""The type of each object. Any command may be stopped."""
-
 
 FOLDER = Path("docs/schemas")
 
 TYPES: dict[str, tuple[Any, ...]] = {
     "cluster.json": (ClusterFile,),
-    "output.json": OUTPUTS,
+    "gate.json": (Gate,),
     "plan.json": (EnginePlan, ConnectorPlan),
     "record.json": get_args(RecordLine),
     "trace.json": get_args(AnyLine),
 }
-"""The types in each file. Where there are several, each output, each plan, or each line of a trace
-or of a record, is of one of them."""
+"""The types in each file. Where there are several, each plan, or each line of a trace or of a
+record, is of one of them. `gate.json` is of what `kvproof gate --json` prints."""
 
 
 def schema(kinds: tuple[Any, ...]) -> dict[str, Any]:

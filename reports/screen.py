@@ -151,15 +151,15 @@ def say(text: str = "", hang: int = HANG, file: TextIO | None = None) -> None:
         print(line, file=file)
 
 
-def console(file: TextIO) -> "Console":
-    """Make a console of rich on this output, with its width. There are
-    no colours where there is no terminal."""
+def console(file: TextIO, width: int | None = None) -> "Console":
+    """Make a console of rich on this output, of this width, or of its own. There are no colours
+    where there is no terminal."""
     from rich.console import Console
 
     terminal = file.isatty()
     return Console(
         file=file,
-        width=columns(file),
+        width=width or columns(file),
         height=HEIGHT,
         force_terminal=terminal,
         color_system="auto" if terminal else None,

@@ -25,20 +25,18 @@ from kvproof.reports.trace.events import events
 from kvproof.reports.trace.functions import at_fault, functions
 from kvproof.reports.trace.hang import Hang, hang_of
 from kvproof.reports.trace.in_words import in_words
-from kvproof.reports.trace.legend import legend
 from kvproof.reports.trace.signs import Sign, first_sign
 from kvproof.strategies.verdict import Consequence
 
 
 class Extra(NamedTuple):
     """What is known of a trace besides: its file, and the consequence of its finding. With `whole`,
-    nothing is folded; with `explain`, the words are explained. `rest` are lines before the answer
-    at the end. `known` is the known finding of vLLM that the trace shows."""
+    nothing is folded. `rest` are lines before the answer at the end. `known` is the known finding
+    of vLLM that the trace shows."""
 
     path: Path | None = None
     leads_to: Consequence | None = None
     whole: bool = False
-    explain: bool = False
     rest: tuple[str, ...] = ()
     known: KnownFinding | None = None
 
@@ -86,15 +84,11 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[ScreenLine]:
     if printed.states:
         yield from block_tables(printed.states, width)
         yield ScreenLine(TABLES)
-        if extra.explain:
-            yield ScreenLine()
-            yield from legend(printed.words)
-            yield from _signature(trace)
     else:
         yield ScreenLine("The states were not recorded.")
-    if not extra.explain:
-        about = trace.finding.invariant if trace.finding else "NAME"
-        yield ScreenLine(f"For the meaning of the words: --explain, and kvproof explain {about}")
+    yield from _signature(trace)
+    about = trace.finding.invariant if trace.finding else "NAME"
+    yield ScreenLine(f"What words mean: kvproof explain words, and kvproof explain {about}")
     yield ScreenLine()
 
 
@@ -137,7 +131,6 @@ def _signature(trace: Trace) -> Iterator[ScreenLine]:
     """Say how the finding is recognised in another trace: without numbers and names."""
     if trace.finding is not None and trace.finding.invariant in CHECKS:
         found = signature(trace.cluster, trace.events[-1], trace.finding)
-        yield ScreenLine()
         yield ScreenLine(f"Signature: {found.words}.")
 
 

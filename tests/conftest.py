@@ -22,8 +22,8 @@ from kvproof.cli.main import main
 from kvproof.live.trees import lend, named
 from kvproof.model.errors import UsageError
 from kvproof.reports import live_line
+from kvproof.reports.document import VERSION
 from tests import lent, signals
-from tests.outputs import decoded
 from tests.sentences import two_sentences
 from tests.undriven import Undriven
 
@@ -146,15 +146,17 @@ def run(
 
 @pytest.fixture
 def as_json(run: Callable[..., Any]) -> Callable[..., tuple[int, dict[str, Any]]]:
-    """Run a command line with `--json`: exit code and the object it printed, which is valid."""
+    """Run a command line with `--json`: exit code and the object it printed, each field of which
+    is on the page about files."""
+    page = (TESTDATA.parents[1] / "docs/reference/files.md").read_text(encoding="utf-8")
 
     def call(*argv: str) -> tuple[int, dict[str, Any]]:
         code, out, err = run(*argv, "--json")
         assert err == ""
-        decoded(out)
         record = json.loads(out)
-        assert record["exit_code"] == code
+        assert (record["version"], record["exit_code"]) == (VERSION, code)
         assert record["command"] == argv[0]
+        assert [name for name in record if f"`{name}`" not in page] == []
         return code, record
 
     return call

@@ -5,9 +5,9 @@ from argparse import Namespace
 import pytest
 
 from kvproof.cli import sample
+from kvproof.cli.on_releases import ReleaseAnswer
 from kvproof.live.known import traces
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports.output.search import ReleaseAnswer
 
 pytestmark = pytest.mark.live
 
@@ -18,7 +18,7 @@ def test_what_shows_alone_and_what_needs_earlier_episodes(
 ) -> None:
     """Without a verdict, the process is a real one, in which the finding shows."""
     if verdict:
-        answer = ReleaseAnswer(verdict=verdict, why="")  # type: ignore[arg-type]
+        answer = ReleaseAnswer(verdict=verdict, why="")
         monkeypatch.setattr(sample, "replayed_alone", lambda *_: answer)
     trace = read(traces.FOLDER / "superseded_state_reserved" / "trace.jsonl")
     args = Namespace(vllm=None, cache=None)

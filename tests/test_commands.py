@@ -14,12 +14,8 @@ from kvproof.live.releases import Cache, Failed
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs.prove import everything
-from kvproof.reports.output import lists, search
-from kvproof.reports.output.base import OutputPart, Stopped
-from kvproof.reports.schemas import OUTPUTS
 from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.verdict import Outcome, Verdict
-from tests.outputs import decoded
 
 # explore
 
@@ -54,7 +50,7 @@ def test_explore_finds_a_fault_in_its_own_cluster_and_keeps_the_trace(as_json: A
     assert (code, record["verdict"]) == (1, "VIOLATED")
     assert record["invariant"] in FAULTS["front_trim"].breaks
     assert record["config"]["name"] == FAULTS["front_trim"].cluster
-    assert record["faults"] == [{"name": "front_trim"}]
+    assert record["faults"] == ["front_trim"]
     assert record["seed"] == 4
     assert traces() == [Path(record["trace"])]
     events = [line for line in Path(record["trace"]).read_text().splitlines() if '"event"' in line]
@@ -103,7 +99,7 @@ def test_explore_asks_the_guards_too(as_json: Any) -> None:
     code, record = as_json("explore", "--fault", fault.name)
     assert (code, record["invariant"]) == (1, "computed_tokens_are_those_scheduled")
     assert record["trace_length"] < fault.trace_events
-    assert record["leads_to"]["invariant"] in fault.breaks
+    assert record["leads_to"]["finding"]["invariant"] in fault.breaks
 
 
 # sample, prove and replay
@@ -130,10 +126,10 @@ def test_prove_refutes_a_fault_with_numbers(run: Any, as_json: Any) -> None:
     code, record = as_json("prove", *BROKEN)
     refuted = [o for o in record["obligations"] if o["verdict"] == "VIOLATED"]
     assert code == 1
-    assert record["invariant"] == refuted[0]["name"]
+    assert record["invariant"] == refuted[0]["id"]
     assert refuted[0]["numbers"]
     assert len(record["obligations"]) == len(everything())
-    only = [word for each in refuted for word in ("--obligation", each["name"])]
+    only = [word for each in refuted for word in ("--obligation", each["id"])]
     code, out, _ = run("prove", *BROKEN, *only)
     assert code == 1
     assert sum(line.startswith("VIOLATED") for line in out.splitlines()) == len(refuted) + 1
@@ -195,31 +191,24 @@ def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
     assert "nothing to judge" not in out
 
 
-# What --json prints is of its declared type
+# What --json prints (`as_json` looks at its fields)
 
 
 ROOT = Path(__file__).parent.parent
 
-OUTPUT_OF: list[tuple[list[str], type[OutputPart]]] = [
-    (["prove", "--obligation", "trim_equal_counts"], search.Proved),
-    (["prove", *BROKEN, "--obligation", "trim_equal_positions"], search.Proved),
-    (["explain"], lists.KindsOfNames),
-    (["explain", "configs"], lists.Explained),
-    (["explain", "references_are_exact"], lists.Explained),
-]
 
-
-@pytest.mark.parametrize(("argv", "kind"), OUTPUT_OF, ids=str)
-def test_an_output_is_of_its_type(as_json: Any, argv: list[str], kind: type[OutputPart]) -> None:
-    _, record = as_json(*argv)
-    assert type(decoded(json.dumps(record))) is kind
+@pytest.mark.parametrize(
+    ("argv", "field"), [(["explain"], "kinds"), (["explain", "configs"], "explanations")]
+)
+def test_the_output_of_explain(as_json: Any, argv: list[str], field: str) -> None:
+    assert len(as_json(*argv)[1][field]) > 5
 
 
 def test_the_output_about_a_trace(as_json: Any) -> None:
     _, found = as_json("explore", "--fault", "front_trim")
-    for argv, kind in ((["replay"], search.Replayed), (["report"], lists.Report)):
-        _, record = as_json(*argv, found["trace"])
-        assert type(decoded(json.dumps(record))) is kind
+    _, record = as_json("report", found["trace"])
+    lines = Path(found["trace"]).read_text(encoding="utf-8").splitlines()
+    assert record["trace"] == [json.loads(line) for line in lines]
 
 
 def test_the_output_of_a_command_that_cannot_work(
@@ -231,13 +220,10 @@ def test_the_output_of_a_command_that_cannot_work(
     monkeypatch.setattr(explore, "_exhausted", drifted)
     code, record = as_json("explore")
     assert code == 3
-    stopped = decoded(json.dumps(record))
-    assert isinstance(stopped, Stopped)
-    assert stopped.reason.startswith("This vLLM has no Request.id.")
+    assert record["reason"].startswith("This vLLM has no Request.id.")
     monkeypatch.setattr(sample, "sampled", lambda *_: Outcome(Verdict.UNKNOWN, reason="no"))
     code, record = as_json("sample")
-    assert code == 3
-    assert type(decoded(json.dumps(record))) is search.Sampled
+    assert (code, record["verdict"], record["reason"]) == (3, "UNKNOWN", "no")
 
 
 def test_the_output_on_releases(as_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,12 +235,6 @@ def test_the_output_on_releases(as_json: Any, monkeypatch: pytest.MonkeyPatch) -
     trace = str(ROOT / "findings" / "superseded_state_reserved" / "trace.jsonl")
     code, record = as_json("replay", trace, "--cache", "cache", "--releases", "0.18.0")
     assert (code, record["releases"]["0.18.0"]) == (3, {"verdict": "UNKNOWN", "why": "no"})
-    assert isinstance(decoded(json.dumps(record)), search.OnReleases)
-
-
-def test_every_command_has_an_output() -> None:
-    tags = {kind.__struct_config__.tag for kind in OUTPUTS}
-    assert tags == {*COMMANDS, None}
 
 
 # --help

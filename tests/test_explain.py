@@ -65,7 +65,7 @@ def test_a_preset_that_no_start_up_makes_says_so(name: str, apart: bool, run: An
     [
         ("refernces_exact", "Use references_are_exact"),
         ("qqqqq", "Use a name that kvproof explain KIND lists"),
-        ("is_free", "Use a name that kvproof explain KIND lists"),  # and not settled_frees
+        ("is_free", "Use free."),  # and not settled_frees
     ],
 )
 def test_an_unknown_name_gives_the_nearest(name: str, hint: str, refused: Any) -> None:

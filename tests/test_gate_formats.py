@@ -17,7 +17,7 @@ from kvproof.cli import gate_files
 from kvproof.cli.command import Parser
 from kvproof.gate.formats import github, junit, markdown, sarif, terminal
 from kvproof.gate.formats.levels import level
-from kvproof.reports.output.base import encoded
+from kvproof.reports.document import document
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.schemas import schema
 from tests.conftest import TESTDATA
@@ -92,7 +92,7 @@ def test_replay_runs_on_head() -> None:
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"huge"}))
 def test_json_matches_its_schema(name: str) -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    text = encoded(ALL[name])
+    text = document("gate", ALL[name].exit_code, ALL[name])
     jsonschema.Draft202012Validator(schema((Gate,))).validate(json.loads(text))
     if name != "hostile":  # a lone surrogate is no UTF-8
         assert msgspec.json.decode(text, type=Gate, strict=True) == ALL[name]

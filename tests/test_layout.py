@@ -124,7 +124,7 @@ OPEN_METHODS = {
 
 OPENED = {
     "model/files": "the one place",
-    "cli/streams.py": "opens the null device where a standard stream is closed",
+    "cli/start.py": "opens the null device where a standard stream is closed",
     "cli/own_code.py": "reads the code of kvproof itself, for its fingerprint",
     "live/reproducer/template.py": "text of generated files, which make a config.json for vLLM",
     "gate/source/probes.py": "parses what Python's own loader has read of vLLM",
@@ -132,7 +132,6 @@ OPENED = {
     "gate/search/side.py": "keeps what a process prints, in a temporary file",
     "cli/gate_side.py": "writes to pipes",
     "cli/sample.py": "makes a temporary folder for the trace that a process of its own replays",
-    "cli/connector_name.py": "parses what `model/files` has read: `ast.parse` takes a text",
     "live/connectors/alone.py": "makes a temporary folder for a plan that its own process plays",
     "live/connectors/episode.py": "makes a temporary folder for the files of a connector",
     "live/connectors/listeners.py": "reads Linux's list of the files that a process has mapped",

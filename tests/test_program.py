@@ -39,7 +39,7 @@ READER_GONE = 128 + signal.SIGPIPE
     [
         *((argv, ">/dev/full", "No space left on device") for argv in QUICK),
         *((argv, ">&-", "it is closed") for argv in (*QUICK[::2], ("--help",))),
-        (("explain", "faults"), "1</dev/null", "it is open for reading only"),
+        (("explain", "faults"), "1</dev/null", "Bad file descriptor"),
     ],
 )
 def test_a_standard_output_that_cannot_be_written(

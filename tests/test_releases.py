@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli.on_releases import first_bad_and_good, in_order
+from kvproof.cli.on_releases import ReleaseAnswer, first_bad_and_good, in_order
 from kvproof.live import availability
 from kvproof.live import releases as cache_folder
 from kvproof.live.releases import Cache, Failed
 from kvproof.model.errors import UsageError
-from kvproof.reports.output.search import ReleaseAnswer
 
 # The cache folder
 
@@ -93,7 +92,7 @@ def test_a_release_shows_the_finding_of_a_trace(run: Any, tmp_path: Path) -> Non
 def answers(*verdicts: str) -> dict[str, ReleaseAnswer]:
     """The answers of 0.1.0, 0.2.0, ..."""
     return {
-        f"0.{number}.0": ReleaseAnswer(verdict=verdict, why="w")  # type: ignore[arg-type]
+        f"0.{number}.0": ReleaseAnswer(verdict=verdict, why="w")
         for number, verdict in enumerate(verdicts, 1)
     }
 

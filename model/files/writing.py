@@ -38,11 +38,13 @@ def check_new(path: Path) -> Path:
         raise FileExistsError
 
 
-def write_new(path: Path, content: str | bytes) -> None:
-    """Write a new file, text as UTF-8. Raises UsageError where it exists or cannot be written."""
+def write_new(path: Path, content: str | bytes) -> Path:
+    """Write a new file, text as UTF-8, and return its path. Raises UsageError where it exists or
+    cannot be written."""
     data = content.encode() if isinstance(content, str) else content
     with errors(path):
         _make(path, (data,))
+    return path
 
 
 def write_fresh(folder: Path, stem: str, suffix: str, content: str) -> Path:

@@ -8,9 +8,13 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from msgspec import convert
 
+from kvproof.model.config import Cluster
+from kvproof.model.config.sides import transfer_names
+from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import printable
 from kvproof.model.ghost_state import Ghost
 from kvproof.model.state import State
-from kvproof.model.traces.state_diff import BY_INDEX, BY_NAME, Flat, nested
+from kvproof.model.traces.state_diff import BY_INDEX, BY_NAME, Flat, flat, nested
 
 Record = TypeVar("Record")
 
@@ -18,6 +22,35 @@ Record = TypeVar("Record")
 def restored(state: Flat) -> State:
     """The `State` of a flat state. Its requests are in the order of their arrival."""
     return _record(State, nested(state))
+
+
+WHOLE = "a trace file as kvproof wrote it"
+"""What to use instead of a damaged trace."""
+
+WHY_MAX = 200
+"""The number of characters of what is wrong with a state."""
+
+
+def checked(cluster: Cluster, state: Flat) -> None:
+    """Raise UsageError where a flat state is not that of any state of this cluster: it must be
+    equal to the flat state of the state that is made of it."""
+    try:
+        found = restored(state)
+        again = flat(found)
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        why = printable(str(error))[:WHY_MAX]
+        raise UsageError(f"The changes give no state ({why}). Use {WHOLE}.") from error
+    nothing = object()
+    odd = [p for p in {**again, **state} if again.get(p, nothing) != state.get(p, nothing)]
+    if odd:
+        raise UsageError(f"No state has {printable(min(odd))[:WHY_MAX]} like this. Use {WHOLE}.")
+    jobs = {job.name for job in cluster.jobs}
+    whole = [(each.name, each.num_blocks) for each in cluster.engines]
+    if [(each.name, len(each.blocks)) for each in found.engines] != whole or not (
+        all(jobs.issuperset(each.id for each in engine.requests) for engine in found.engines)
+        and {each.request for each in found.transfers} <= set(transfer_names(cluster))
+    ):
+        raise UsageError(f"The changes give no state of this cluster. Use {WHOLE}.")
 
 
 def _record(kind: Callable[..., Record], found: Mapping[str, Any]) -> Record:

@@ -13,10 +13,11 @@ from kvproof.model.errors import UsageError, unknown
 from kvproof.model.events import Event, Evict, Schedule
 from kvproof.model.files.reading import read_text
 from kvproof.model.finding import Finding
+from kvproof.model.state import initial
 from kvproof.model.traces.line_reader import Format, LineReader
 from kvproof.model.traces.lines import KIND, SCHEMA, EventLine, FindingLine, Header
-from kvproof.model.traces.state_diff import Change
-from kvproof.model.traces.state_fields import Fields
+from kvproof.model.traces.restored import checked
+from kvproof.model.traces.state_diff import Change, flat, patched
 from kvproof.model.traces.trace import Trace
 
 REQUESTS = ("request", "needy", "failed", "accepted")
@@ -82,7 +83,7 @@ class _Reader(LineReader):
         """Read all lines of the file into a trace."""
         header = self.typed(self.next(), Header)
         cluster = header.config
-        fields = Fields(cluster)
+        state = flat(initial(cluster))
         events: list[Event] = []
         changes: list[Change] = []
         finding: Finding | None = None
@@ -94,8 +95,9 @@ class _Reader(LineReader):
             events.append(event)
             if change is not None:
                 changes.append(change)
+                state = patched(state, change)
                 with self.located():
-                    fields.follow(change)
+                    checked(cluster, state)
             record = self.next()
         if "finding" in record:
             finding = self.finding(cluster, self.typed(record, FindingLine), bool(events))

@@ -1,1 +1,1 @@
-"""What `--json` prints, as declared types: one file for each command or family of commands."""
+"""What the gate prints with `--json`, as a declared type: also other programs read it."""

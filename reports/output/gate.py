@@ -1,11 +1,19 @@
 """The output of `gate`: a pull request, judged by the difference between base and head. Paths are
 text, as JSON has no other kind."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar, Union
 
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from kvproof.reports.output.base import Maybe, Output, OutputPart, VerdictName
+Field = TypeVar("Field")
+
+Maybe = Union[Field, UnsetType]  # noqa: UP007 (an alias with a parameter)
+"""A field that is left out where it says nothing."""
+
+
+class OutputPart(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A part of the output. Decoded strictly, an unknown field is an error."""
+
 
 Class = Literal["introduced", "costs", "mended", "still there", "not comparable"]
 """How a finding differs between base and head. One that is `introduced` is on head and not on base.
@@ -173,7 +181,7 @@ class GateFound(OutputPart, frozen=True, kw_only=True):
     date: str
 
 
-class Gate(Output, frozen=True, kw_only=True, tag="gate"):
+class Gate(OutputPart, frozen=True, kw_only=True):
     """The check of a pull request.
 
     The verdict is VIOLATED if a finding is introduced, UNKNOWN if head cannot be judged or changes
@@ -187,7 +195,10 @@ class Gate(Output, frozen=True, kw_only=True, tag="gate"):
     was not judged. `costs` is what costs more on head, and `differs` what differs and may do so.
     `found` says how far to trust a verdict that is not red. `seconds` is wall time."""
 
-    verdict: Literal[VerdictName, "COSTS", "NO EFFECT", "UNCHANGED"]
+    version: Literal[2] = 2
+    command: Literal["gate"] = "gate"
+    exit_code: Annotated[int, Meta(ge=0, le=255)]
+    verdict: Literal["SAMPLED", "VIOLATED", "UNKNOWN", "COSTS", "NO EFFECT", "UNCHANGED"]
     seed: int
     seconds: float
     budget_s: float

@@ -18,12 +18,11 @@ REPEATS = "      --- from here on the events repeat for ever ---"
 
 @dataclass
 class Printed:
-    """The lines of the events. `words` are the fields that they name, `states` the states before
-    and after the last event, if there are states. `left_out` says of which changes some are not
-    among the lines; it is empty if all are."""
+    """The lines of the events. `states` are those before and after the last event, if there are
+    states. `left_out` says of which changes some are not among the lines; it is empty if all
+    are."""
 
     lines: list[ScreenLine] = field(default_factory=list)
-    words: set[str] = field(default_factory=set)
     states: list[Flat] = field(default_factory=list)
     left_out: str = ""
 
@@ -88,7 +87,6 @@ def _event(
     for entry in changed or ():
         if entry.near:
             printed.lines.append(ScreenLine(" " * 8 + entry.text, "dim", 10))
-            printed.words |= {word for word in entry.words if word in entry.text.split()}
         elif entry.kind in further:
             further[entry.kind] += 1
     others = [f"{n} other {kind}{'s' * (n > 1)}" for kind, n in further.items() if n]

@@ -49,7 +49,7 @@ def run(search: Expanding, limits: Limits, progress: Progress | None) -> str:
     """Expand states until the search is over or cut. Returns the reason of the cut, or an empty
     string."""
     reason = ""
-    with interruption.held() as requested:
+    with interruption.stoppable(), interruption.held() as requested:
         while not search.over and not reason:
             search.expand()
             if search.states > limits.states:
@@ -62,8 +62,6 @@ def run(search: Expanding, limits: Limits, progress: Progress | None) -> str:
                 progress(search.states, search.states - search.expanded)
             if limits.memory_mib is not None and memory_mib() > limits.memory_mib:
                 reason = f"the search was cut at {limits.memory_mib} MiB"
-        if requested():
-            interruption.caught()
     return "" if search.over else reason
 
 

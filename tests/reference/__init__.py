@@ -10,11 +10,7 @@ BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "commands.md": {"list": commands.listed, "commands": commands.commands},
     "faults.md": {"faults": faults.faults},
     "features.md": {"features": features.table},
-    "files.md": {
-        "cluster": files.cluster,
-        "events": files.events,
-        "output": files.output,
-    },
+    "files.md": {"cluster": files.cluster, "events": files.events},
     "invariants.md": {"invariants": checks.invariants, "guards": checks.guards},
     "verdicts.md": {"verdicts": verdicts.verdicts, "severities": verdicts.severities},
 }

@@ -42,14 +42,6 @@ def events() -> str:
     return table(("event or choice", "fields", "meaning"), rows)
 
 
-def output() -> str:
-    """The objects that `--json` prints."""
-    defs = schema(TYPES["output.json"])["$defs"]
-    kinds = [kind.__name__ for kind in TYPES["output.json"]]
-    rows = ((_command(defs[name]), code(name), _fields(defs[name])) for name in kinds)
-    return table(("command", "object", "fields"), rows)
-
-
 def _sections(defs: Mapping[str, Schema], names: list[str]) -> str:
     return "\n\n".join(part for name in names for part in _section(name, defs[name]))
 
@@ -96,12 +88,7 @@ def _description(part: Schema) -> str:
 
 def _fields(part: Schema) -> str:
     """The names of the fields, without the one that says what the object is."""
-    return code(*(name for name in part["properties"] if name not in ("type", "command")))
-
-
-def _command(part: Schema) -> str:
-    """The command that prints an object; any command, where the field is free."""
-    return code(*part["properties"]["command"].get("enum", ())) or "any"
+    return code(*(name for name in part["properties"] if name != "type"))
 
 
 def _default(kind: Schema) -> str:

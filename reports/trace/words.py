@@ -1,8 +1,4 @@
-"""This module explains the words of a printed trace: of these only the ones that it uses."""
-
-from collections.abc import Collection, Iterator
-
-from kvproof.reports.screen import ScreenLine
+"""This module explains the words of a printed trace: the fields of a state."""
 
 WORDS = {
     "status": "where a request is in its life",
@@ -46,15 +42,4 @@ WORDS = {
     "local": "the receiver's blocks",
     "pairs": "the receiver's blocks <- the sender's blocks that fill them, group by group",
 }
-"""The fields of a state, in the order in which they are explained."""
-
-
-def legend(used: Collection[str]) -> Iterator[ScreenLine]:
-    """Return a line for each word that is used."""
-    known = [word for word in WORDS if word in used]
-    if not known:
-        return
-    width = max(map(len, known))
-    yield ScreenLine("Words")
-    for word in known:
-        yield ScreenLine(f"  {word:{width}}  {WORDS[word]}", hang=width + 4)
+"""Each field of a state, and what it means."""
