@@ -16,7 +16,7 @@ import pytest
 from kvproof.cli import gate_files
 from kvproof.cli.command import Parser
 from kvproof.gate.formats import github, junit, markdown, sarif, terminal
-from kvproof.gate.formats.levels import level
+from kvproof.gate.formats.sentences import level
 from kvproof.reports.document import document
 from kvproof.reports.output.gate import Gate
 from kvproof.reports.schemas import schema

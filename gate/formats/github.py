@@ -4,7 +4,6 @@ changed line. The runner reads them from standard output and from standard error
 from collections.abc import Iterator
 
 from kvproof.gate.formats import sentences as words
-from kvproof.gate.formats.levels import level
 from kvproof.reports.output.gate import Gate, GateFinding
 
 ANNOTATIONS_MAX = 10
@@ -38,7 +37,7 @@ def _finding(gate: Gate, finding: GateFinding) -> str:
     if (again := words.replay(gate, finding)) is not None:
         text.append(f"Replay it: {words.plain(again)}")
     # What makes the job red is an error, whatever its severity.
-    command = "error" if finding.fails else COMMANDS[level(finding)]
+    command = "error" if finding.fails else COMMANDS[words.level(finding)]
     title = f"kvproof: {words.plain(finding.signature, 200)} ({words.plain(finding.severity)})"
     place = finding.places[0] if finding.places else None
     where = () if place is None else (("file", place.file), ("line", str(place.line)))

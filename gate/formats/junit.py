@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.gate.formats import sentences as words
-from kvproof.gate.formats.terminal import about
+from kvproof.gate.formats.sections import facts, rows, sections
 from kvproof.reports.output.gate import Gate, GateFinding
 
 SUITE = "kvproof gate"
+
+TOLD = ("costs", "not run")
+"""The parts of an answer that are told in the case that says that head is judged."""
 
 DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
 
@@ -89,18 +92,10 @@ def _cases(gate: Gate) -> Iterator[JUnitCase]:
 
 
 def _about(gate: Gate, finding: GateFinding) -> str:
-    return "\n".join(line.text for line in about(gate, finding))
+    told = [f"{label}: {text}" for label, text in rows(gate, finding)]
+    return "\n".join((*told, *words.numbered(finding.events)))
 
 
 def _facts(gate: Gate) -> str:
-    return "\n".join(
-        (
-            f"head: {words.tree(gate.head)}",
-            f"base: {words.tree(gate.base)}",
-            f"changed: {words.changed(gate)}",
-            f"ran: {words.ran(gate)}",
-            f"took: {words.took(gate)}",
-            *(f"costs: {words.cost(each)}" for each in gate.costs),
-            *(f"not run: {words.plain(each)}" for each in gate.not_run),
-        )
-    )
+    more = (f"{s.name}: {line}" for s in sections(gate) if s.name in TOLD for line in s.lines)
+    return "\n".join((*(f"{label}: {text}" for label, text in facts(gate)), *more))

@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import kvproof
 from kvproof.gate.formats import sentences as words
-from kvproof.gate.formats.levels import level
 from kvproof.model.files.reading import shown
 from kvproof.reports.output.gate import Class, Gate, GateFinding, GatePlace
 
@@ -84,7 +83,7 @@ def _rule(finding: GateFinding) -> dict[str, Any]:
         "help": _text(
             f"It must be true that {sentence}. How grave: {words.plain(finding.severity)}."
         ),
-        "defaultConfiguration": {"level": level(finding)},
+        "defaultConfiguration": {"level": words.level(finding)},
         "properties": {"tags": ["kv-cache", words.plain(finding.severity)]},
     }
 
@@ -97,7 +96,7 @@ def _result(gate: Gate, finding: GateFinding, index: int) -> dict[str, Any]:
         "ruleId": words.plain(finding.invariant),
         "ruleIndex": index,
         "kind": kind,
-        "level": level(finding) if kind == "fail" else "none",
+        "level": words.level(finding) if kind == "fail" else "none",
         "message": _text(_message(gate, finding)),
         "locations": [_location(place) for place in places],
         "partialFingerprints": {"kvproofSignature/v1": signature},

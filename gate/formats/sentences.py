@@ -6,6 +6,7 @@ limited length here, so that no output can be broken by it.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from msgspec import UNSET
 
@@ -32,7 +33,28 @@ LONG = 1000
 FEW = 3
 """The number of places, functions or features that a line names."""
 
+KINDS: tuple[Class, ...] = ("introduced", "mended", "not comparable", "costs", "still there")
+
 SEVERITIES = {each.words: each for each in Severity}
+
+Level = Literal["error", "warning", "note"]
+
+LEVELS: dict[Severity, Level] = {
+    Severity.WRONG_TOKENS: "error",
+    Severity.CRASH: "error",
+    Severity.HANG: "error",
+    Severity.LEAK: "warning",
+    Severity.LOST_PERFORMANCE: "warning",
+    Severity.WRONG_REPORT: "warning",
+    Severity.BOOKKEEPING: "note",
+}
+"""How a finding of each severity counts for a CI system."""
+
+
+def level(finding: GateFinding) -> Level:
+    """The level of a finding by its severity. An unknown severity is an error, never less."""
+    severity = SEVERITIES.get(finding.severity)
+    return "error" if severity is None else LEVELS[severity]
 
 
 def plain(text: str, limit: int = LONG) -> str:
@@ -317,32 +339,21 @@ def changed(gate: Gate) -> str:
     )
 
 
-def driven(each: GateFunction) -> str:
-    """How many runs executed something changed in a function; nothing was run for what is
-    outside."""
-    return "-" if each.part is None else f"{each.runs:,}"
-
-
-def executed(each: GateFunction) -> str:
-    """How many of the changed statements of a function were executed; empty where none is."""
+def function(each: GateFunction) -> str:
+    """A changed function: whether it is accounting, and why, and how many runs executed something
+    changed in it. Nothing was run for what is outside."""
+    runs = "" if each.part is None else f"executed in {counted(each.runs, 'run')}; "
+    what = f"{plain(each.function)}: {runs}{plain(each.part or 'outside')}: {plain(each.why)}"
     if not each.statements:
-        return ""
+        return what
     done = f"{each.statements - len(each.not_executed):,} of {each.statements:,}"
-    left = f"; not {named([*map(line_of, each.not_executed)])}" if each.not_executed else ""
-    return f"changed statements executed: {done}{left}{_outcomes(each)}"
-
-
-def _outcomes(each: GateFunction) -> str:
-    """Which operands of changed conditions had not both values; empty where all had."""
-    left = named(each.not_seen, 3)
-    return f"; operands of changed conditions that were not both true and false: {left}" * bool(
-        left
+    left = named([*map(line_of, each.not_executed)])
+    what += f"; changed statements executed: {done}" + f"; not {left}" * bool(left)
+    hidden = named(each.not_seen, 3)
+    return what + (
+        f"; operands of changed conditions that were not both true and false: {hidden}"
+        * bool(hidden)
     )
-
-
-def belongs(each: GateFunction) -> str:
-    """Whether a changed function is accounting, and why."""
-    return f"{plain(each.part or 'outside')}: {plain(each.why)}"
 
 
 def ran(gate: Gate) -> str:
