@@ -133,7 +133,7 @@ def _shown(packed: bytes, connector: str, own: bool) -> Shown | None:
 
         return connector_plans.shown(SHIPPED[connector].subject, run, own)
     with suppress(AdapterDrift):
-        result = around_scheduler.driven(run, place=0)
+        result = driven(run, place=0)
         return Shown(result.breaks, result.course)
     return None
 

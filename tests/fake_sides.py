@@ -11,7 +11,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.protocol import Accepts, Recorded, RecordRun, Seen
 from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Again, Follow, Plays, Workload, follow
+from kvproof.gate.difference.workload import Follow, Workload, follow
 from kvproof.gate.search.comparison import Comparison
 from tests.two_machines import FULL, broken, result
 
@@ -44,9 +44,9 @@ def _with_records(found: Result, run: Workload) -> Result:
     if found.records or not (is_tried(run) or run.name.endswith(", again")):
         return found
     broken = tuple(Broken(each.need) for each in found.breaks if not each.finding.excuses)
-    record = Record(broken=broken, whole=found.whole)
-    fixed = run.runs if isinstance(run, Again) else run.plans if isinstance(run, Plays) else ()
-    number = len(fixed or ()) or getattr(run, "episodes", 1)
+    record = Record(broken=broken, whole=True)
+    chosen = getattr(run, "runs", None) or getattr(run, "plans", None) or ()
+    number = len(chosen) or getattr(run, "episodes", 1)
     return replace(found, records=(record,) * number)
 
 

@@ -20,6 +20,6 @@ RUNS = sorted((Path(__file__).parent / "testdata" / "false_alarms").glob("*.json
 def test_nothing_new_is_seen(run: Path) -> None:
     trace = read(run)
     found = followed(trace.cluster, live_machine, trace.events, CHECKS.values(), KNOWN.values())
-    assert found.skipped == 0
-    assert not found.died
+    assert found.records[0].skipped == 0
+    assert not found.course.dead
     assert [str(key) for key in found.breaks if not key.by] == []

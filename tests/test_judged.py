@@ -81,8 +81,8 @@ def test_a_death_is_told_by_exception_and_function() -> None:
     found = followed(run.cluster, Dying, run.events)
     died = "engine_survives after Submit, AssertionError in free_blocks (assert 1 + 2 == n)"
     assert words(found) == [died]
-    assert (found.runs, found.steps, found.died) == (1, 1, 1)
-    assert found.death == "AssertionError in free_blocks: 3 != 4"
+    assert (len(found.records), found.steps) == (1, 1)
+    assert found.course.dead == "AssertionError in free_blocks: 3 != 4"
 
 
 @pytest.mark.nightly
@@ -91,8 +91,7 @@ def test_episodes_go_on_after_a_violation(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]
     found = under([FAULTS[fault]], sampled, cluster, ModelMachine, 0, 15, 20)
     assert {key.signature.check for key in found.breaks} & {*FAULTS[fault].breaks}
-    assert found.runs >= 15
-    assert max(found.counts.values()) > 1
+    assert len(found.records) >= 15
     assert words(found) == words(under([FAULTS[fault]], sampled, cluster, ModelMachine, 0, 15, 20))
     right = sampled(cluster, ModelMachine, 0, 15, 20)
     assert not right.breaks
@@ -102,6 +101,6 @@ def test_episodes_go_on_after_a_violation(fault: str) -> None:
 
 def test_stimuli_that_are_not_possible_are_skipped_and_counted() -> None:
     run = witness("front_trim", "paired_offsets_are_equal")
-    assert followed(run.cluster, ModelMachine, run.events).skipped == 0
+    assert followed(run.cluster, ModelMachine, run.events).records[0].skipped == 0
     twice = (*run.events, run.events[0])
-    assert followed(run.cluster, ModelMachine, twice).skipped == 1
+    assert followed(run.cluster, ModelMachine, twice).records[0].skipped == 1

@@ -25,7 +25,7 @@ from kvproof.model.state import Death
 pytest.importorskip("vllm")
 
 from kvproof.gate.difference.judged import sampled
-from kvproof.gate.side import connector_plans
+from kvproof.gate.side import plans as side_plans
 from kvproof.live import adapt
 from kvproof.live.machine import LiveMachine
 from kvproof.live.observer import shown
@@ -126,11 +126,11 @@ PLAN = ConnectorPlan(
 
 def of_plan(connector: str = "offloading") -> Record:
     play = Play("a plan", connector, msgspec.to_builtins(PLAN))
-    return connector_plans.driven(play).records[0]
+    return side_plans.driven(play).records[0]
 
 
 def of_engine(plan: EnginePlan) -> Record:
-    return around_scheduler.driven(Engine("an engine", msgspec.to_builtins(plan))).records[0]
+    return side_plans.driven(Engine("an engine", msgspec.to_builtins(plan))).records[0]
 
 
 def of_loop() -> Record:
@@ -299,7 +299,7 @@ def test_requests_that_end_together_are_stored_in_order() -> None:
     ],
 )
 def test_what_only_some_connectors_have_is_counted(connector: str, counted: str) -> None:
-    found = connector_plans.driven(Plays("plans", connector, 0, 6))
+    found = side_plans.driven(Plays("plans", connector, 0, 6))
     assert any(each.counts.get(counted, 0) > 0 for each in found.records)
 
 

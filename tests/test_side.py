@@ -25,7 +25,7 @@ import os, signal, sys, time, types
 def result(name, **more):
     from kvproof.gate.difference.protocol import Driven
     from kvproof.gate.difference.result import Result
-    return Driven(Result(name, whole=True, **more))
+    return Driven(Result(name, **{"steps": 1, **more}))
 
 def look(probes):
     from kvproof.cli import gate_side
@@ -105,7 +105,7 @@ def workload(name: str) -> Follow:
 def test_what_is_printed_is_not_taken_for_an_answer(side: Side) -> None:
     assert side.look({}) == Seen("", ())
     printed, after = side.drive([workload("prints"), workload("quiet")])
-    assert (printed.name, printed.reason, printed.whole) == ("prints", "", True)
+    assert (printed.name, printed.reason, printed.steps) == ("prints", "", 1)
     assert (after.name, after.reason) == ("quiet", "")
 
 
@@ -120,13 +120,13 @@ def test_what_is_printed_is_not_taken_for_an_answer(side: Side) -> None:
 )
 def test_a_workload_that_ends_its_process_is_a_reason(side: Side, name: str, reason: str) -> None:
     lost, after = side.drive([workload(name), workload("quiet")])
-    assert (lost.name, lost.reason, lost.whole) == (name, reason, False)
-    assert after.whole
+    assert (lost.name, lost.reason, lost.steps) == (name, reason, 0)
+    assert after.steps
 
 
 def test_a_workload_that_hangs_is_a_reason_and_its_process_ends(impatient: Side) -> None:
     [lost] = impatient.drive([workload("hangs")])
-    assert (lost.reason, lost.whole) == ("it takes more than 1 s", False)
+    assert (lost.reason, lost.steps) == ("it takes more than 1 s", 0)
     assert children(impatient._process.pid) == []
     assert impatient.look({}) == Seen("", ())
 

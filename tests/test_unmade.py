@@ -13,6 +13,7 @@ from kvproof.gate.difference.protocol import Drive, RecordRun
 from kvproof.gate.difference.record import Taken
 from kvproof.gate.difference.workload import Again, Follow, Play
 from kvproof.gate.side import connector_plans, requests
+from kvproof.gate.side import plans as side_plans
 from kvproof.live import user_sizes
 from kvproof.model.events import Submit
 from kvproof.model.presets import CLUSTERS
@@ -120,7 +121,7 @@ def test_groups_that_fail_with_small_blocks_alone_are_no_death_of_a_connector(
     assert accepts.plans
     assert bool(accepts.failing) is (sizes == "all")
     for plan in accepts.failing[:1]:
-        result = connector_plans.driven(Play("run", "offloading", msgspec.to_builtins(plan)))
+        result = side_plans.driven(Play("run", "offloading", msgspec.to_builtins(plan)))
         [found], [record] = result.breaks, result.records
         assert [each.need for each in record.broken] == [found.need]
 
@@ -150,7 +151,7 @@ def test_an_engine_that_is_refused_is_none(
 def test_a_mistake_outside_of_any_event_is_told_with_its_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fails(*_: Any) -> Any:
+    def fails(*_: Any, **_how: Any) -> Any:
         raise KeyError("x")
 
     monkeypatch.setattr(requests, "result_of", fails)

@@ -11,7 +11,16 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Again, Follow, Play, Plays, Workload, follow
+from kvproof.gate.difference.workload import (
+    Again,
+    Engine,
+    Engines,
+    Follow,
+    Play,
+    Plays,
+    Workload,
+    follow,
+)
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.variants import (
     CHANGES_MAX,
@@ -20,6 +29,9 @@ from kvproof.gate.search.variants import (
     variants,
 )
 from kvproof.model.events import Complete, Event, Schedule, Submit
+from kvproof.model.plans.engine import EnginePlan, given
+from kvproof.model.plans.messages import Pause, Resume, Send
+from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import compared, is_like, nothing
 from tests.two_machines import broken, result
@@ -70,6 +82,18 @@ def test_a_run_near_another_has_a_few_other_events() -> None:
         assert abs(len(each) - len(events)) <= CHANGES_MAX
 
 
+def test_a_plan_of_an_engine_core_has_variants_with_the_same_requests() -> None:
+    sent, late = Send(0, "r0", 2, 3, 4), Pause(2, "keep")
+    plan = msgspec.to_builtins(given((sent, late, Resume(1)), chunk_tokens=1))
+    found = variants(Engine("run", plan), 0, 8)
+    near = [one for each in found if isinstance(each, Engines) for one in each.plans or ()]
+    assert len({msgspec.json.encode(each) for each in near}) == len(near) == 5 + 2 + 7
+    for each in near:
+        assert [msgspec.convert(each, EnginePlan).kinds] == [("full",)]
+        assert [a["request"] for a in each["actions"] if a["kind"] == "send"] == ["r0"]
+        assert each != plan
+
+
 def dies(event: str, statement: str) -> Break:
     """The death of an engine in a plan."""
     found = broken("engine_survives", event)
@@ -89,16 +113,20 @@ def compare() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("shown", "new"), [(DIES, False), (dies("Drain", "jobs[0]"), False), (OTHERWISE, True)]
 )
-def test_what_base_breaks_near_it_is_not_introduced(compare: Any, shown: Break, new: bool) -> None:
-    where = f"{PLAY.name}, again, variants from 8"
+@pytest.mark.parametrize("run", [PLAY, Engine("engine", msgspec.to_builtins(random_engine(3)))])
+def test_what_base_breaks_near_it_is_not_introduced(
+    compare: Any, run: Play | Engine, shown: Break, new: bool
+) -> None:
+    where = f"{run.name}, again, variants from 8"
+    of_base, of_head = (dataclasses.replace(each, plan=run) for each in (shown, DIES))
 
     def base(workload: Workload) -> Result:
-        return result(workload.name, shown) if workload.name == where else nothing(workload)
+        return result(workload.name, of_base) if workload.name == where else nothing(workload)
 
     def head(workload: Workload) -> Result:
-        return nothing(workload) if is_like(workload) else result(workload.name, DIES)
+        return nothing(workload) if is_like(workload) else result(workload.name, of_head)
 
     found: Comparison = compare(base, head)
-    found.drive([PLAY])
-    found.confirm([PLAY.name])
-    assert [each.found for each in found.introduced] == [DIES] * new
+    found.drive([run])
+    found.confirm([run.name])
+    assert [each.found for each in found.introduced] == [of_head] * new

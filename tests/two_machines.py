@@ -6,7 +6,6 @@ from threading import Lock
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break, followed, sampled, taken_again
 from kvproof.gate.difference.record import Need, Needed, Record
@@ -46,8 +45,7 @@ def driven(
             assert isinstance(workload, Episodes)
             scope = workload.seed, workload.episodes, workload.steps
             found = sampled(workload.cluster, ModelMachine, *scope, CHECKS.values())
-    drawn = found.taken if isinstance(workload, Episodes) else ()
-    return replace(result_of(workload.name, found), taken=tuple(drawn))
+    return result_of(workload.name, found, taken=isinstance(workload, Episodes))
 
 
 def broken(
@@ -87,7 +85,7 @@ def unkept(rule: str, actions: int = 3, *, at: int = 3, connector: str = "exampl
 
 def result(name: str, *breaks: Break, **more: Any) -> Result:
     """The result of a workload with these breaks."""
-    return Result(name, breaks=breaks, whole=True, **more)
+    return Result(name, breaks=breaks, **more)
 
 
 def taken(mark: int = 0, needed: tuple[Need, ...] = (), **counts: int) -> Record:

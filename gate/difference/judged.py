@@ -7,9 +7,7 @@ again. For each signature the preferred run is kept: one in which nothing broke 
 and of these the shortest.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -167,28 +165,19 @@ class Judgement:
     """What was found in some runs.
 
     `breaks` has the preferred run of each break, in the order in which they were found, and
-    `counts` the number of runs with it. `died` is the number of runs that an engine's death ended
-    early, `death` describes the first. `skipped` is the number of stimuli of a trace that were not
-    possible when their turn came, and `course` is how the last run was taken. `excused` has the
-    preferred run of each break that has excuses. `records` and `taken` have one entry for each run:
-    what it shows, and the run itself.
+    `excused` that of each break that has excuses. `records` and `taken` have one entry for each
+    run: what it shows, and the run itself. `course` is how the last run was taken.
     """
 
-    runs: int = 0
     steps: int = 0
-    died: int = 0
-    death: str = ""
-    skipped: int = 0
     course: Course = NOT_TAKEN
     breaks: dict[Key, Break] = field(default_factory=dict)
-    counts: Counter[Key] = field(default_factory=Counter)
     excused: dict[Key, Break] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
 
     def note(self, found: Break) -> None:
         """Keep a break, unless a preferred run with it is already kept."""
-        self.counts[found.key] += 1
         keep(self.breaks if not found.finding.excuses else self.excused, found)
 
 
@@ -211,13 +200,8 @@ class JudgedMachine(Watched):
         self.judgement = Judgement() if judgement is None else judgement
         self.events: list[Event] = []
         self.seen: dict[Key, int] = {}
-        self.needed: set[Key] = set()
+        self.needed: dict[Key, int] = {}
         self.recorder = Recorder()
-
-    @property
-    def breaks(self) -> dict[Key, Break]:
-        """What broke so far, in all runs of the judgement."""
-        return self.judgement.breaks
 
     def take(self, event: Event) -> Step:
         """Take one event."""
@@ -225,8 +209,7 @@ class JudgedMachine(Watched):
         if len(self.events) == self.place:
             self.stands = standing(step.before)
         self.events.append(step.event)
-        into = self.judgement
-        into.steps += 1
+        self.judgement.steps += 1
         self.recorder.step(step, self.shown())
         if self.note is not None:
             self.note(abstract_steps(self.cluster, step))
@@ -235,20 +218,20 @@ class JudgedMachine(Watched):
     def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
         """Record what has an excuse: the pair of base and head judges it."""
         for finding in findings:
-            found = self._found(step, finding)
-            self.recorder.judged(found.need)
-            if found.key not in self.needed:
-                self.needed.add(found.key)
-                self.judgement.note(found)
+            self._judged(step, finding, self.needed)
 
     def goes_on(self, step: Step, finding: Finding) -> bool:
         """No finding ends the run. Each is recorded."""
+        self._judged(step, finding, self.seen)
+        return True
+
+    def _judged(self, step: Step, finding: Finding, before: dict[Key, int]) -> None:
+        """Record a break, and keep it if none `before` in this run was the same."""
         found = self._found(step, finding)
         self.recorder.judged(found.need)
-        if found.key not in self.seen:
-            self.seen[found.key] = len(self.events)
+        if found.key not in before:
+            before[found.key] = len(self.events)
             self.judgement.note(found)
-        return True
 
     def _found(self, step: Step, finding: Finding) -> Break:
         now = len(self.events)
@@ -267,19 +250,13 @@ class JudgedMachine(Watched):
 
     def close(self) -> None:
         """The run is over."""
-        self.judgement.runs += 1
         deaths = (engine.dead for engine in self.state.engines if engine.dead is not None)
         dead = next((death.words for death in deaths), "")
-        ended = not dead and termination.over(self.state)
+        ended, events = not dead and termination.over(self.state), tuple(self.events)
         into = self.judgement
-        into.course = Course(tuple(self.events), self.stands, dead, ended)
-        into.skipped += self.recorder.skipped
-        whole = ended and not self.recorder.skipped
-        into.records.append(self.recorder.made(whole=whole))
-        into.taken.append(Taken(self.cluster, tuple(self.events)))
-        if dead:
-            into.died += 1
-            into.death = into.death or dead
+        into.course = Course(events, self.stands, dead, ended)
+        into.records.append(self.recorder.made(whole=ended and not self.recorder.skipped))
+        into.taken.append(Taken(self.cluster, events))
         super().close()
 
 
@@ -297,14 +274,6 @@ def _death(step: Step, finding: Finding) -> Death | None:
     return step.after.engine(finding.about.engine).dead
 
 
-@contextmanager
-def _running(machine: JudgedMachine, invariants: Iterable[Check]) -> Iterator[Run]:
-    try:
-        yield Run(machine, invariants)
-    finally:
-        machine.close()
-
-
 def followed(
     cluster: Cluster,
     make_machine: MakeMachine,
@@ -318,10 +287,8 @@ def followed(
     not possible when its turn comes is skipped, because this machine made other choices. Exceptions
     of the machine are passed on. `place` is the index of the event before which the requests of the
     course stand."""
-    judgement = Judgement()
-    machine = JudgedMachine(make_machine(cluster), known, judgement, place, note)
-    _follow(machine, events, tuple(invariants))
-    return judgement
+    run = Taken(cluster, tuple(events))
+    return taken_again([run], make_machine, invariants, known, note, place)
 
 
 def taken_again(
@@ -330,27 +297,31 @@ def taken_again(
     invariants: Iterable[Check] = tuple(CHECKS.values()),
     known: Iterable[KnownFinding] = (),
     note: Note | None = None,
+    place: int | None = None,
 ) -> Judgement:
     """Each of these runs, as `followed` takes one."""
     judgement, checks, explaining = Judgement(), tuple(invariants), tuple(known)
     for run in runs:
-        machine = make_machine(run.cluster)
-        _follow(JudgedMachine(machine, explaining, judgement, note=note), run.events, checks)
+        machine = JudgedMachine(make_machine(run.cluster), explaining, judgement, place, note)
+        try:
+            _follow(machine, run.events, checks)
+        finally:
+            machine.close()
     return judgement
 
 
 def _follow(machine: JudgedMachine, events: Iterable[Event], checks: tuple[Check, ...]) -> None:
     """Take these stimuli, one by one. The output of a step that nothing else can precede is taken
     where the next stimulus needs it: a run that was made shorter may lack it."""
-    with _running(machine, checks) as run:
-        for event in map(stimulus, events):
-            while event not in run.stimuli and _only_output(run):
-                run.take_one(run.stimuli[0])
-            if event in run.stimuli:
-                run.take_one(event)
-            elif not run.dead:
-                machine.recorder.skipped += 1
-        drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
+    run = Run(machine, checks)
+    for event in map(stimulus, events):
+        while event not in run.stimuli and _only_output(run):
+            run.take_one(run.stimuli[0])
+        if event in run.stimuli:
+            run.take_one(event)
+        elif not run.dead:
+            machine.recorder.skipped += 1
+    drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
 
 
 def _only_output(run: Run) -> bool:

@@ -24,9 +24,9 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     """What a workload did on one machine.
 
     `reason` says why it could not be run, and `entry` is the missing entry of the contract; then
-    the rest is empty. `whole` says that every run came to its end, and that no stimulus was left
-    out. `steps` counts events. `records` has what each run shows, in order, so that the runs of two
-    machines can be compared; `kinds` names the cache groups of each run of a connector.
+    the rest is empty. `steps` counts events. `records` has what each run shows, in order, so that
+    the runs of two machines can be compared; `kinds` names the cache groups of each run of a
+    connector.
     `taken` are the runs of random episodes, and `excused` the breaks that have excuses: both only
     where they were asked for.
     `reached` has the changed files, functions and statements that were reached, as `Look` names
@@ -40,7 +40,6 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     reason: str = ""
     entry: str = ""
     breaks: tuple[Break, ...] = ()
-    whole: bool = False
     steps: int = 0
     records: tuple[Record, ...] = ()
     kinds: tuple[str, ...] = ()
@@ -59,15 +58,24 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
         return {each.key: each for each in self.breaks}
 
 
-def result_of(name: str, found: Judgement, reached: tuple[str, ...] = ()) -> Result:
-    """The result with what was found in the runs of a workload."""
+def result_of(
+    name: str,
+    found: Judgement,
+    *,
+    place: int | None = None,
+    taken: bool = False,
+    excused: bool = False,
+) -> Result:
+    """The result with what was found in the runs of a workload. With `place`, it says how the last
+    run was taken, with `taken` it has the runs, and with `excused` the breaks that have excuses."""
     return Result(
         name,
         breaks=tuple(found.breaks.values()),
-        whole=not found.died and not found.skipped,
         steps=found.steps,
         records=tuple(found.records),
-        reached=reached,
+        course=NOT_TAKEN if place is None else found.course,
+        taken=tuple(found.taken) if taken else (),
+        excused=tuple(found.excused.values()) if excused else (),
     )
 
 
@@ -93,7 +101,6 @@ def joined(name: str, parts: Sequence[Result]) -> Result:
     return Result(
         name,
         breaks=tuple(breaks.values()),
-        whole=all(part.whole for part in parts),
         steps=sum(part.steps for part in parts),
         records=tuple(each for part in parts for each in part.records),
         taken=tuple(each for part in parts for each in part.taken),

@@ -118,11 +118,12 @@ class Engine(_Planned, frozen=True, tag="engine"):
 class Engines(_Workload, frozen=True, tag="engines"):
     """Random plans for an engine core. With the plan `like`, for engines whose number of blocks
     comes of the same, with layers of its kinds, its number of stages and drafts, and its connector
-    or store alone, and with messages where it has some."""
+    or store alone, and with messages where it has some. `plans` are those that were chosen."""
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
     like: dict[str, Any] | None = None
+    plans: tuple[dict[str, Any], ...] | None = None
 
 
 Planned: TypeAlias = Play | Engine

@@ -59,8 +59,8 @@ def _block(lines: Sequence[str]) -> str:
 
 def _lines(gate: Gate) -> Iterator[str]:
     yield f"## kvproof: {escaped(words.headline(gate))}\n"
-    if more := begin(gate):
-        yield _block(more) + "\n"
+    if reason := begin(gate):
+        yield _block(reason) + "\n"
     for section in sections(gate):
         about = f": {section.about}" * bool(section.about)
         yield f"### {section.name.capitalize()}{about}\n"

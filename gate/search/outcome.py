@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import UNSET
 
 from kvproof.gate.difference.judged import Break
@@ -14,19 +13,18 @@ from kvproof.gate.difference.order import touched
 from kvproof.gate.difference.protocol import MissingFeature, Seen
 from kvproof.gate.difference.record import COUNTER, Pair
 from kvproof.gate.difference.result import severity
-from kvproof.gate.difference.workload import Engine, Follow, Play
+from kvproof.gate.difference.workload import Follow, Play
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, Counted, differences
 from kvproof.gate.search.found import figure
 from kvproof.gate.search.unseen import UNSEEN_MAX
-from kvproof.gate.side import around_scheduler
+from kvproof.gate.side import plans
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.outcomes import line_of
 from kvproof.gate.source.statements import place_of
 from kvproof.invariants.check import FOUND
 from kvproof.live.trees import Tree, fingerprint
 from kvproof.model.events import describe, stimulus
-from kvproof.model.plans.connector import ConnectorPlan, lines
 from kvproof.model.severity import Severity
 from kvproof.reports.output.gate import (
     Class,
@@ -246,10 +244,8 @@ def _finding(
 
 
 def _in_words(found: Break) -> tuple[str, ...]:
-    if isinstance(found.plan, Engine):
-        return around_scheduler.in_words(found.plan)
     if found.plan is not None:
-        return tuple(lines(msgspec.convert(found.plan.plan, ConnectorPlan)))
+        return plans.in_words(found.plan)
     return tuple(describe(stimulus(event)) for event in found.events)
 
 
@@ -324,10 +320,11 @@ def _parts(comparison: Comparison, one: Counted) -> str:
     at, run = one.pair.parts_at, comparison.run(one.workload, one.number)
     if at is None or run is None:
         return ""
+    shown: tuple[str, ...] = ()  # an engine core shows each start and its loop alone
     if isinstance(run, Follow):
         shown = tuple(describe(stimulus(event)) for event in run.events)
-    else:
-        shown = tuple(lines(msgspec.convert(run.plan, ConnectorPlan)))
+    elif isinstance(run, Play):
+        shown = plans.in_words(run)
     number = f"event {at + 1} of {len(one.pair.head.marks)}"
     return f"{number}, {shown[at]}" if at < len(shown) else number
 

@@ -2,14 +2,24 @@
 that another order of steps or copies hides there in this very run, is likely to show in one of
 them: then it is not new."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice, product
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from kvproof.gate.difference.record import Taken
-from kvproof.gate.difference.workload import Again, Follow, Play, Plays, Workload
+from kvproof.gate.difference.workload import (
+    Again,
+    Engine,
+    Engines,
+    Follow,
+    Play,
+    Plays,
+    Workload,
+)
 from kvproof.model.events import Event
+
+T = TypeVar("T")
 
 VARIANTS_MAX = 48
 """The most runs near one."""
@@ -26,22 +36,29 @@ EMPTIED = [{"type": "Drain"}, {"type": "Reset", "connector": False}]
 
 
 def variants(run: Workload, seed: int, at_once: int) -> list[Workload]:
-    """Workloads of `at_once` runs near one. A plan differs in one thing: in what the engine's own
-    cache still has when a request comes, in when copies are made, in a step more, or in an action
-    less. Requests stay as they are, so that later actions mean the same. Of the events of a cluster
-    a few are left out, repeated or moved. Of other runs there are none."""
-    found: list[Workload] = []
+    """Workloads of `at_once` runs near one. A plan for a connector differs in one thing: in what
+    the engine's own cache still has when a request comes, in when copies are made, in a step more,
+    or in an action less. One for an engine core differs in its memory, its steps, when copies are
+    made, or one message. Requests stay as they are, so that later actions mean the same. Of the
+    events of a cluster a few are left out, repeated or moved. Of other runs there are none."""
     if isinstance(run, Play):
-        plans = [*islice(_plans(run.plan), VARIANTS_MAX)]
-        for at in range(0, len(plans), at_once):
-            some = tuple(plans[at : at + at_once])
-            found.append(Plays(f"{run.name}, variants from {at}", run.connector, plans=some))
-    elif isinstance(run, Follow):
+        plans = [*islice(_plays(run.plan), VARIANTS_MAX)]
+        return [
+            Plays(name, run.connector, plans=some) for name, some in _parts(run, plans, at_once)
+        ]
+    if isinstance(run, Engine):
+        plans = [*islice(_engines(run.plan), VARIANTS_MAX)]
+        return [Engines(name, plans=some) for name, some in _parts(run, plans, at_once)]
+    if isinstance(run, Follow):
         taken = [Taken(run.cluster, _events(run, f"{seed} {n}")) for n in range(VARIANTS_MAX)]
-        for at in range(0, len(taken), at_once):
-            runs = tuple(taken[at : at + at_once])
-            found.append(Again(f"{run.name}, variants from {at}", run.cluster, runs))
-    return found
+        return [Again(name, run.cluster, some) for name, some in _parts(run, taken, at_once)]
+    return []
+
+
+def _parts(run: Workload, each: Sequence[T], size: int) -> Iterator[tuple[str, tuple[T, ...]]]:
+    """Variants of a run in parts of this size, each with a name."""
+    for at in range(0, len(each), size):
+        yield f"{run.name}, variants from {at}", tuple(each[at : at + size])
 
 
 def _events(run: Follow, seed: str) -> tuple[Event, ...]:
@@ -58,7 +75,7 @@ def _events(run: Follow, seed: str) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def _plans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _plays(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     actions = plan["actions"]
     arrivals = [index for index, each in enumerate(actions) if each["type"] == "Submit"]
     for index in arrivals[1:]:
@@ -70,3 +87,20 @@ def _plans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for index, action in enumerate(actions):
         if action["type"] != "Submit":
             yield {**plan, "actions": [*actions[:index], *actions[index + 1 :]]}
+
+
+def _engines(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    actions = plan["actions"]
+    for blocks in (1, -1, 2):
+        yield {**plan, "blocks": plan["blocks"] + blocks}
+    for tokens in (1, 2):
+        yield {**plan, "chunk_tokens": plan["chunk_tokens"] + tokens}
+    for copies in COPIES if plan["store"] else ():
+        yield {**plan, "copies": copies}
+    for index, action in enumerate(actions):
+        if action["kind"] != "send":
+            yield {**plan, "actions": [*actions[:index], *actions[index + 1 :]]}
+    for index, action in enumerate(actions):
+        for after in (each for each in (0, 1, 3) if each != action["after"]):
+            moved = {**action, "after": after}
+            yield {**plan, "actions": [*actions[:index], moved, *actions[index + 1 :]]}

@@ -2,17 +2,15 @@
 its loop break."""
 
 import contextlib
-import json
 from collections.abc import Iterable, Iterator
 from itertools import count, islice, pairwise
-from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from kvproof.gate.difference.course import NOT_TAKEN, Course
-from kvproof.gate.difference.judged import Break, Key, Note, keep
+from kvproof.gate.difference.course import Course
+from kvproof.gate.difference.judged import Break, Judgement, Note
 from kvproof.gate.difference.record import Record, Recorder
-from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import ENGINE, LOOP, START, Engine, Engines
 from kvproof.invariants.check import Check, Tally, broken_by
 from kvproof.invariants.engines import engine_survives
@@ -24,10 +22,8 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import BEHAVIOUR, Past
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
-from kvproof.model.files.folders import made_folder
-from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
-from kvproof.model.plans.engine import EnginePlan, lines
+from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
@@ -79,65 +75,46 @@ def broken(seen: Startup | Played, tally: Tally | None = None) -> Iterator[Findi
         yield from {each.invariant: each for each in reversed([*of_store])}.values()
 
 
-def driven(
-    workload: Engine | Engines,
-    place: int | None = None,
-    note: Note | None = None,
-    *,
-    excused: bool = False,
-) -> Result:
-    """What the plans of a workload break. With `place`, the result says how a plan was taken.
-    `note` is called after each plan. With `excused`, the result has the breaks that have
-    excuses. Raises AdapterDrift where this vLLM cannot be driven like this. A refused engine of
-    given sizes is left out, and has an empty record."""
-    if isinstance(workload, Engine):
-        plans = [msgspec.convert(workload.plan, EnginePlan)]
-    else:
-        plans = [*islice(_random(workload), workload.episodes)]
-    kept: dict[Key, Break] = {}
-    with_excuse: dict[Key, Break] = {}
-    seen: list[Startup | Played] = []
+def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> dict[str, Any]:
+    """Judge the plans of a workload. Returns why some loops could not be driven, and the number of
+    start-ups without a connector. `note` is called after each plan. Raises AdapterDrift where this
+    vLLM cannot be driven like this. A refused engine of given sizes is left out, and has an empty
+    record."""
+    chosen = isinstance(workload, Engines) and workload.plans is not None
+    alike = isinstance(workload, Engines) and workload.like is not None
+    plans = [*_plans(workload)]
     died: list[str] = []
-    records: list[Record] = []
     undriven: list[AdapterDrift] = []
     refused: list[AdapterDrift] = []
     unconnected = 0
     for plan in plans:
-        drifts = list[AdapterDrift]()
+        seen, drifts = list[Startup | Played](), list[AdapterDrift]()
         try:
             seen = taken(plan, drifts)
         except AdapterDrift as drift:
             if not plan.is_given:
                 raise
             refused.append(drift)
-            seen, drifts = [], [drift]
+            drifts = [drift]
         undriven += drifts
         unconnected += plan.connected and any(not one.plan.connected for one in seen)
         found = [_break(plan, one, each) for one in seen for each in _judged(one)]
-        records.append(_record(seen, found, whole=not drifts))
+        into.records.append(_record(seen, found, whole=not drifts))
+        into.course = _course(seen)
         if note is not None:
             note(_abstract(plan, seen))
         of_any_memory = seen if plan.is_given else seen[:1]
         died += [each.died.words for each in of_any_memory if each.died][:1]
         for each in found:
-            keep(with_excuse if each.finding.excuses else kept, each)
-    alike = isinstance(workload, Engines) and workload.like is not None
-    if refused and len(refused) == len(plans):
+            into.note(each)
+    into.steps = len(plans)
+    if refused and len(refused) == len(plans) and not chosen:
         raise refused[0]
-    if len(plans) == len(died) + len(refused) > 1 and not alike:
+    if len(plans) == len(died) + len(refused) > 1 and not (alike or chosen):
         # What starts nothing is no vLLM that a user has.
         raise AdapterDrift(f"No engine of this vLLM starts ({died[0]})", "EngineCore")
-    return Result(
-        workload.name,
-        breaks=tuple(kept.values()),
-        whole=True,
-        steps=len(plans),
-        records=tuple(records),
-        excused=tuple(with_excuse.values()) if excused else (),
-        without_loops=undriven[0].why if undriven else "",
-        unconnected=unconnected,
-        course=NOT_TAKEN if place is None else _course(seen),
-    )
+    why = undriven[0].why if undriven else ""
+    return {"without_loops": why, "unconnected": unconnected}
 
 
 def _judged(one: Startup | Played) -> Iterator[Finding]:
@@ -168,6 +145,15 @@ def _record(seen: Iterable[Startup | Played], found: Iterable[Break], *, whole: 
     return recorder.made(whole=whole and goes_on)
 
 
+def _plans(workload: Engine | Engines) -> Iterator[EnginePlan]:
+    """The plans of a workload."""
+    if isinstance(workload, Engine):
+        return iter([msgspec.convert(workload.plan, EnginePlan)])
+    if workload.plans is not None:
+        return (msgspec.convert(plan, EnginePlan) for plan in workload.plans)
+    return islice(_random(workload), workload.episodes)
+
+
 def _random(workload: Engines) -> Iterator[EnginePlan]:
     """The random plans of a workload."""
     seeds = count(workload.seed * APART)
@@ -184,24 +170,8 @@ def _random(workload: Engines) -> Iterator[EnginePlan]:
 def single(workload: Engines, number: int, name: str) -> Engine | None:
     """The plan of a workload with this number, as a workload of this name; None if there are fewer
     plans."""
-    plan = next(islice(_random(workload), number, None), None)
+    plan = next(islice(_plans(workload), number, None), None)
     return None if plan is None else Engine(name, msgspec.to_builtins(plan))
-
-
-def in_words(found: Engine) -> tuple[str, ...]:
-    """The plan, a line for each part."""
-    return tuple(lines(msgspec.convert(found.plan, EnginePlan)))
-
-
-def written(
-    found: Engine, rule: str, folder: Path
-) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
-    """Write the plan of a break of this check. Returns the path, the plan in words, and the words
-    of the command that shows it again. Raises UsageError."""
-    made_folder(folder)
-    text = json.dumps(found.plan, indent=2) + "\n"
-    path = write_fresh(folder, f"{ENGINE}-{rule}", ".json", text)
-    return path, in_words(found), ("replay", str(path))
 
 
 def _course(seen: list[Startup | Played]) -> Course:

@@ -5,15 +5,15 @@ import functools
 import json
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands
-from kvproof.gate.difference.judged import Break, Key, Note, keep
+from kvproof.gate.difference.course import Course, Stands
+from kvproof.gate.difference.judged import Break, Judgement, Key, Note
 from kvproof.gate.difference.protocol import Accepts, KitConnector
 from kvproof.gate.difference.record import Fatal, Record, Recorder
-from kvproof.gate.difference.result import Result, severity
+from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Planned, Play, Plays
 from kvproof.gate.side.drawn_plans import with_plans
 from kvproof.gate.side.known_plans import Shown
@@ -42,10 +42,8 @@ from kvproof.model.facts.connectors import (
     Unfreed,
     Waits,
 )
-from kvproof.model.files.folders import made_folder
-from kvproof.model.files.writing import write_fresh
 from kvproof.model.finding import Finding
-from kvproof.model.plans.connector import ConnectorPlan, lines
+from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature
 from kvproof.model.state import Death
@@ -71,51 +69,33 @@ def subject(workload: Play | Plays) -> TestedConnector:
     return SHIPPED[workload.connector].subject
 
 
-def driven(
-    workload: Play | Plays,
-    place: int | None = None,
-    note: Note | None = None,
-    *,
-    excused: bool = False,
-) -> Result:
-    """What the plans of a workload break. With `place`, the index of an action, the result says how
-    a plan was taken. `note` is called after each action. With `excused`, the result has the breaks
-    that have excuses. Plans whose options are refused are left out, and have an empty record.
-    Raises AdapterDrift where the kit does not fit this vLLM, or all plans are refused."""
-    chosen = subject(workload)
-    if isinstance(workload, Play):
-        these = [msgspec.convert(workload.plan, ConnectorPlan)]
-    else:
-        these = _plans(workload)
-    played: list[_Played] = []
-    records: list[Record] = []
-    refused: RefusedOptions | None = None
+def drive(
+    workload: Play | Plays, into: Judgement, place: int | None, note: Note | None
+) -> dict[str, Any]:
+    """Judge the plans of a workload. Returns the kinds of their cache groups. Plans whose options
+    are refused are left out, and have an empty record. Raises AdapterDrift where the kit does not
+    fit this vLLM, or all plans are refused."""
+    chosen, these = subject(workload), _plans(workload)
+    refused: list[RefusedOptions] = []
     for plan in these:
         try:
-            played.append(_Played(workload.connector, chosen, plan, place, note))
-            records.append(played[-1].record)
+            one = _Played(workload.connector, chosen, plan, place, note)
         except RefusedOptions as error:
-            refused = error
-            records.append(Record())
-    if refused is not None and not played:
-        raise AdapterDrift(refused.why, chosen.name) from refused
-    kept: dict[Key, Break] = {}
-    for each in (found for one in played for found in one.breaks.values()):
-        keep(kept, each)
-    return Result(
-        workload.name,
-        breaks=tuple(kept.values()),
-        whole=all(one.course.ended for one in played),
-        steps=sum(one.result.steps for one in played),
-        records=tuple(records),
-        kinds=tuple(plan.kinds for plan in these),
-        excused=tuple(found for one in played for found in one.excused.values()) if excused else (),
-        course=NOT_TAKEN if place is None else played[0].course,
-    )
+            refused.append(error)
+            into.records.append(Record())
+            continue
+        into.records.append(one.record)
+        into.steps += one.result.steps
+        into.course = one.course
+        for found in (*one.breaks.values(), *one.excused.values()):
+            into.note(found)
+    if refused and len(refused) == len(these):
+        raise AdapterDrift(refused[0].why, chosen.name) from refused[0]
+    return {"kinds": tuple(plan.kinds for plan in these)}
 
 
 def breaks(chosen: TestedConnector, plan: ConnectorPlan) -> tuple[Break, ...]:
-    """What a plan breaks with a connector. Raises as `driven`."""
+    """What a plan breaks with a connector. Raises as `drive`."""
     return tuple(_Played(chosen.name, chosen, plan, None, None).breaks.values())
 
 
@@ -134,16 +114,11 @@ def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Shown | N
     return None
 
 
-def written(found: Play, rule: str, folder: Path) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
-    """Write the plan of a break of this check. Returns the path, the plan in words, and the words
-    of the command that plays it. Raises UsageError."""
-    chosen, plan = subject(found), msgspec.convert(found.plan, ConnectorPlan)
-    made_folder(folder)
-    text = json.dumps(found.plan, indent=2) + "\n"
-    path = write_fresh(folder, f"connector-{rule}", ".json", text)
-    command = ["connector", chosen.name, "--extra", json.dumps(chosen.extra)]
-    command += ["--keeps-prompts"] * chosen.keeps_prompts
-    return path, tuple(lines(plan)), (*command, "--replay", str(path))
+def command(found: Play) -> tuple[str, ...]:
+    """The words of the command that plays plans with the connector of one."""
+    chosen = subject(found)
+    extra = ("--extra", json.dumps(chosen.extra))
+    return ("connector", chosen.name, *extra, *["--keeps-prompts"] * chosen.keeps_prompts)
 
 
 class _Played:
@@ -343,8 +318,10 @@ def _accepts(name: str) -> Accepts:
     return found
 
 
-def _plans(workload: Plays) -> list[ConnectorPlan]:
+def _plans(workload: Play | Plays) -> list[ConnectorPlan]:
     """The plans of a workload; drawn here where nobody has drawn them."""
+    if isinstance(workload, Play):
+        return [msgspec.convert(workload.plan, ConnectorPlan)]
     if workload.plans is None:
         taken = Accepts() if workload.like is not None else _accepts(workload.connector)
         workload = with_plans(workload, taken)

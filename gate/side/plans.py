@@ -1,11 +1,18 @@
-"""Plans of connectors and of engine cores: the driver of its kind drives each, and writes it."""
+"""Plans of connectors and of engine cores: the driver of its kind takes each, and all are judged,
+told in words and written in one way."""
 
+import json
 from pathlib import Path
 
-from kvproof.gate.difference.judged import Note
-from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Engine, Engines, Planned, Play, Plays
+import msgspec
+
+from kvproof.gate.difference.judged import Judgement, Note
+from kvproof.gate.difference.result import Result, result_of
+from kvproof.gate.difference.workload import ENGINE, Engine, Engines, Planned, Play, Plays
 from kvproof.gate.side import around_scheduler
+from kvproof.model.files.folders import made_folder
+from kvproof.model.files.writing import write_fresh
+from kvproof.model.plans import connector, engine
 
 
 def driven(
@@ -15,12 +22,26 @@ def driven(
     *,
     excused: bool = False,
 ) -> Result:
-    """What plans break. Raises AdapterDrift where this vLLM cannot be driven like this."""
+    """What the plans of a workload break. With `place`, the index of an action, the result says how
+    a plan was taken. `note` is called after each action, or after each engine core. With `excused`,
+    the result has the breaks that have excuses. Raises AdapterDrift where this vLLM cannot be
+    driven like this."""
+    found = Judgement()
     if isinstance(workload, Engine | Engines):
-        return around_scheduler.driven(workload, place, note, excused=excused)
-    from kvproof.gate.side import connector_plans  # imports all of vLLM
+        more = around_scheduler.drive(workload, found, note)
+    else:
+        from kvproof.gate.side import connector_plans  # imports all of vLLM
 
-    return connector_plans.driven(workload, place, note, excused=excused)
+        more = connector_plans.drive(workload, found, place, note)
+    result = result_of(workload.name, found, place=place, excused=excused)
+    return msgspec.structs.replace(result, **more)
+
+
+def in_words(found: Planned) -> tuple[str, ...]:
+    """The plan, a line for each part."""
+    if isinstance(found, Engine):
+        return tuple(engine.lines(msgspec.convert(found.plan, engine.EnginePlan)))
+    return tuple(connector.lines(msgspec.convert(found.plan, connector.ConnectorPlan)))
 
 
 def written(
@@ -28,8 +49,12 @@ def written(
 ) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
     """Write the plan of a break of this check. Returns the path, the plan in words, and the words
     of the command that shows it again. Raises UsageError."""
+    made_folder(folder)
+    kind = ENGINE if isinstance(found, Engine) else "connector"
+    text = json.dumps(found.plan, indent=2) + "\n"
+    path = write_fresh(folder, f"{kind}-{rule}", ".json", text)
     if isinstance(found, Engine):
-        return around_scheduler.written(found, rule, folder)
+        return path, in_words(found), ("replay", str(path))
     from kvproof.gate.side import connector_plans
 
-    return connector_plans.written(found, rule, folder)
+    return path, in_words(found), (*connector_plans.command(found), "--replay", str(path))

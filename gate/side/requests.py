@@ -6,7 +6,6 @@ from traceback import extract_tb
 from msgspec.structs import replace
 
 from kvproof.gate.difference import judged
-from kvproof.gate.difference.course import NOT_TAKEN
 from kvproof.gate.difference.judged import Break, Note
 from kvproof.gate.difference.protocol import (
     Accepts,
@@ -164,11 +163,8 @@ def _result(request: Drive, note: Note | None) -> Result:
             known,
             note,
         )
-    return replace(
-        result_of(workload.name, found),
-        course=NOT_TAKEN if place is None else found.course,
-        taken=tuple(found.taken) if request.taken else (),
-        excused=tuple(found.excused.values()) if request.excused else (),
+    return result_of(
+        workload.name, found, place=place, taken=request.taken, excused=request.excused
     )
 
 

@@ -17,6 +17,7 @@ from kvproof.gate.difference.workload import Play, Plays, Workload
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.shorter import shorter
 from kvproof.gate.side import connector_plans
+from kvproof.gate.side import plans as side_plans
 from kvproof.live.connectors.episode import play
 from kvproof.live.connectors.shipped import SHIPPED, Shipped
 from kvproof.live.connectors.subject import TestedConnector
@@ -55,7 +56,7 @@ class KitSide(FakeSide):
         assert isinstance(workload, Play | Plays)
         with ONE_AT_A_TIME:
             SHIPPED["ours"] = self.shipped
-            return connector_plans.driven(workload, self.place)
+            return side_plans.driven(workload, self.place)
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +98,7 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
         short = shorter(found, one, float("inf")).found
         assert short.length <= one.found.length
         assert short.plan is not None
-        path, words, command = connector_plans.written(short.plan, rule, tmp_path)
+        path, words, command = side_plans.written(short.plan, rule, tmp_path)
         assert command[:2] == ("connector", wrong)
         assert len(words) > short.length
         plan = msgspec.json.decode(path.read_bytes(), type=ConnectorPlan)
@@ -149,7 +150,7 @@ def test_what_the_scheduler_counts_beside_other_groups_is_one_mistake() -> None:
     for groups in (alone, several):
         engine = EngineConfig("E", groups, num_blocks=24, chunk_tokens=64)
         plan = ConnectorPlan(engine, (SubmitRequest(0, 1),))
-        one = connector_plans.driven(Play("", "mooncake", msgspec.to_builtins(plan)))
+        one = side_plans.driven(Play("", "mooncake", msgspec.to_builtins(plan)))
         found.add(tuple(each.signature for each in one.breaks))
     [signatures] = found
     assert {each.check for each in signatures} == {"statistics_count_once"}

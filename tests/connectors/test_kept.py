@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("vllm")
 
 from kvproof.gate.difference.workload import Plays
-from kvproof.gate.side import connector_plans
+from kvproof.gate.side import plans as side_plans
 from kvproof.live.connectors.episode import play
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.config import EngineConfig, Group
@@ -39,7 +39,7 @@ def test_random_plans_of_the_gate_show_a_block_that_is_not_stored_and_no_other(
     if planted:
         PLANTED["a block is not stored"].plant(monkeypatch)
     drawn = (Plays("plans", "offloading-roomy", seed, PLANS) for seed in range(seeds))
-    breaks = chain.from_iterable(connector_plans.driven(each).breaks for each in drawn)
+    breaks = chain.from_iterable(side_plans.driven(each).breaks for each in drawn)
     assert any(each.signature.check == RULE for each in breaks) is planted
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("vllm")
 
 
 from kvproof.gate.difference.workload import Play
-from kvproof.gate.side import connector_plans
+from kvproof.gate.side import plans as side_plans
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.live.connectors.judging import mixed_up
 from kvproof.model.plans.connector import (
@@ -63,7 +63,7 @@ def test_kv_of_another_adapter_is_kept_apart(name: str) -> None:
     other = "another adapter's KV"
     assert {mixed_up(finding) for finding in result.findings} == {other}
     plan = msgspec.to_builtins(ConnectorPlan(ENGINE, actions))
-    breaks = connector_plans.driven(Play("", name, plan)).breaks
+    breaks = side_plans.driven(Play("", name, plan)).breaks
     assert {each.signature.feature for each in breaks} == {f"{other} of full of full"}
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("vllm")
 from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
 
 from kvproof.gate.difference.workload import Play
-from kvproof.gate.side import connector_plans
+from kvproof.gate.side import plans as side_plans
 from kvproof.live.connectors import observed
 from kvproof.live.connectors.episode import RefusedOptions, play
 from kvproof.live.connectors.search import search
@@ -63,7 +63,7 @@ def test_options_that_are_refused_are_said() -> None:
     assert line.endswith(f". {why}.")
     one = Play("one", "simple-cpu", msgspec.to_builtins(plan))
     with pytest.raises(AdapterDrift, match="options of this plan are refused"):
-        connector_plans.driven(one)
+        side_plans.driven(one)
 
 
 def test_what_is_missing_without_options_too_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
