@@ -3,9 +3,6 @@
 import mmap
 
 import pytest
-
-pytest.importorskip("vllm")
-
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
@@ -13,8 +10,6 @@ from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.copies import IllegalAccess, swap_blocks_batch
 from kvproof.live.fakes.replaced import device
 from kvproof.model.plans.connector import Copies
-
-pytestmark = pytest.mark.live
 
 
 def copied(*moves: tuple[int, int, int]) -> None:

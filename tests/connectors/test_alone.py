@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.live.connectors import alone, search
 from kvproof.live.connectors.drawn import ALONE
 from kvproof.live.connectors.episode import EpisodeResult, play
@@ -18,8 +16,6 @@ from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 from tests.connectors.global_store import GlobalStore, SaltlessStore
-
-pytestmark = pytest.mark.live
 
 RULE = "promised_tokens_are_loaded"
 ENGINE = EngineConfig("E", (Group("full", 2),), num_blocks=16)

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-
-pytest.importorskip("vllm")
-
 from vllm.distributed.kv_transfer.kv_connector.v1.mooncake.store.connector import (
     MooncakeStoreConnector,
 )
@@ -29,8 +26,6 @@ from kvproof.model.plans.connector import (
     lines,
 )
 from tests.connectors.played import engine_of, rules
-
-pytestmark = pytest.mark.live
 
 ENGINE = engine_of(num_blocks=32)
 PROMPT = SubmitRequest(0, 14)

@@ -3,16 +3,11 @@
 from itertools import accumulate
 
 import pytest
-
-pytest.importorskip("vllm")
-
 import torch
 
 from kvproof.live import build
 from kvproof.live.connectors.caches import NUMBERS_MAX, Numbers, slots
 from kvproof.model.config import Group
-
-pytestmark = pytest.mark.live
 
 PAGE_BYTES = 128
 

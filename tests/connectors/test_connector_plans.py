@@ -9,8 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, Plays, Workload
@@ -28,8 +26,6 @@ from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF
 from tests.cover import others_nightly
 from tests.fake_sides import FakeSide
-
-pytestmark = pytest.mark.live
 
 ONE_AT_A_TIME = Lock()
 DRAWN = [Plays(f"plans, part {part}", "ours", part, 12) for part in range(6)]

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.gate.side import connector_plans
 from kvproof.invariants.check import Tally
 from kvproof.invariants.stores import NOT_OFFERED
@@ -77,8 +75,6 @@ from kvproof.model.severity import FAIL_ON
 from kvproof.model.state import Death
 from tests.connectors.mistakes import RULE_OF
 from tests.connectors.played import explained
-
-pytestmark = pytest.mark.live
 
 EPISODES = 250
 SEEDS = (1, 2, 3)

@@ -6,9 +6,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-pytest.importorskip("vllm")
-
 import torch
 
 from kvproof.live.fakes import copies, replaced
@@ -18,8 +15,6 @@ from kvproof.live.fakes.store_client import Memory, StoreClient
 from kvproof.live.fakes.streams import Event, Stream
 from kvproof.live.fakes.threads import QueueModule
 from kvproof.model.plans.connector import Copies
-
-pytestmark = pytest.mark.live
 
 
 @pytest.mark.parametrize("place", [each.place for each in REPLACED if not each.other])

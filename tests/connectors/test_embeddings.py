@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.cli.connector import _like
 from kvproof.live.adapt import mixes_embeddings
 from kvproof.live.connectors.drawn import HYBRID, draw_plans
@@ -20,10 +18,9 @@ from kvproof.model.plans.connector import (
 from tests.connectors.played import engine_of, played, rules
 from tests.cover import others_nightly
 
-pytestmark = [
-    pytest.mark.live,
-    pytest.mark.skipif(not mixes_embeddings(), reason="a prompt of this vLLM mixes nothing"),
-]
+pytestmark = pytest.mark.skipif(
+    not mixes_embeddings(), reason="a prompt of this vLLM mixes nothing"
+)
 
 NAMES = "offloading-roomy", "mooncake-store", "nixl-pull"
 READS, LOADED = "request_reads_its_own_tokens", "promised_tokens_are_loaded"

@@ -3,9 +3,6 @@
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
-
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 
 from kvproof.live.connectors.episode import EpisodeResult, play
@@ -22,8 +19,6 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 from tests.connectors.store import LaterStore
-
-pytestmark = pytest.mark.live
 
 ENGINE = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
 AGAIN = SubmitRequest(0, 14), Drain(), ResetCache(), Forget(), SubmitRequest(0, 14), Drain()

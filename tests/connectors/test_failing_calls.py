@@ -5,8 +5,6 @@ from typing import Any, get_args
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.live.connectors.search import PlanSearch
 from kvproof.live.connectors.shipped import SHIPPED
@@ -22,8 +20,6 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 from tests.connectors.played import AGAIN, engine_of, played, rules
-
-pytestmark = pytest.mark.live
 
 CALLS = [call for call in get_args(Call) if call]
 FIRST, DRAINED, FORGOTTEN, SECOND = AGAIN

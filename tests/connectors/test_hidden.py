@@ -5,9 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
-
 from vllm.distributed.kv_transfer.kv_connector.v1 import example_hidden_states_connector as home
 
 from kvproof.live.connectors.drawn import HIDDEN
@@ -19,8 +16,6 @@ from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.connector import ConnectorPlan, Copies, Drain, ResetCache, SubmitRequest
 from tests.in_vllm import around, instead
-
-pytestmark = pytest.mark.live
 
 RULE = "saved_states_are_of_the_prompt"
 LONGER = (("include_output_tokens", 1),)

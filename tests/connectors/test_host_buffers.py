@@ -4,9 +4,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
-
-pytest.importorskip("vllm")
-
 from msgspec.structs import replace
 
 from kvproof.live.connectors.drawn import BUFFERED
@@ -22,8 +19,6 @@ from kvproof.model.plans.connector import (
 )
 from tests.connectors.played import NIXL, rules
 from tests.engine.findings import inside
-
-pytestmark = pytest.mark.live
 
 FULL, WINDOW = BUFFERED[0], next(e for e in BUFFERED if "window" in e.traits)
 CHUNKED, WHOLE = 5, 64

@@ -4,8 +4,6 @@ from itertools import chain
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.side import plans as side_plans
 from kvproof.live.connectors.episode import play
@@ -20,8 +18,6 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 from tests.connectors.test_mistakes_of_vllm import PLANTED
-
-pytestmark = pytest.mark.live
 
 RULE = "stored_prefix_is_offered"
 PLANS = 60

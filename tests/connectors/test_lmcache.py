@@ -5,9 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 
-pytest.importorskip("vllm")
-
-
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.side import plans as side_plans
 from kvproof.live.connectors.episode import EpisodeResult
@@ -24,8 +21,6 @@ from kvproof.model.plans.connector import (
 )
 from tests.connectors import played as episodes
 from tests.connectors.played import EARLY, engine_of, rules
-
-pytestmark = pytest.mark.live
 
 NAMES = ("lmcache", "lmcache-wide")
 ENGINE = engine_of(num_blocks=20, chunk_tokens=5)

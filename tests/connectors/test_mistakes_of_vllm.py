@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.live.connectors.drawn import BUFFERED, HYBRID
 from kvproof.live.connectors.encoder import EncoderCache
 from kvproof.live.connectors.episode import EpisodeResult
@@ -39,8 +37,6 @@ from tests.connectors.played import (
 )
 from tests.in_vllm import MANAGER, Change, around, instead, nothing
 from tests.in_vllm import NIXL as NIXL_PLACE
-
-pytestmark = pytest.mark.live
 
 CORE = "vllm.v1.core"
 V1 = "vllm.distributed.kv_transfer.kv_connector.v1"

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.fakes.clock import Clock
@@ -23,8 +21,6 @@ from kvproof.model.plans.connector import (
 )
 from tests.connectors import played as episodes
 from tests.connectors.played import EARLY, LATE, PROMPTS, between_ranks, rules
-
-pytestmark = pytest.mark.live
 
 WHEN = pytest.mark.parametrize("copies", [EARLY, LATE], ids=["early", "late"])
 

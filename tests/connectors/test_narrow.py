@@ -1,9 +1,6 @@
 """One of P and D has blocks that are half as wide as those of the other one."""
 
 import pytest
-
-pytest.importorskip("vllm")
-
 from msgspec.structs import replace
 
 from kvproof.live.connectors.drawn import NARROWER
@@ -19,8 +16,6 @@ from kvproof.model.plans.connector import (
     lines,
 )
 from tests.engine.findings import inside
-
-pytestmark = pytest.mark.live
 
 FULL = NARROWER[0]
 SUBJECT = SHIPPED["nixl-pull"].subject

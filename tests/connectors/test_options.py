@@ -4,9 +4,6 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-
-pytest.importorskip("vllm")
-
 from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
 
 from kvproof.gate.difference.workload import Play
@@ -28,8 +25,6 @@ from kvproof.model.plans.connector import (
     lines,
 )
 from tests.connectors.played import explained
-
-pytestmark = pytest.mark.live
 
 ENGINE = EngineConfig("E", (Group("full", 4),), 64, chunk_tokens=64)
 TWICE = (SubmitRequest(0, 14, 4), Drain(), ResetCache(), SubmitRequest(0, 14, 4))

@@ -3,9 +3,6 @@
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
-
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl import base_worker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 
@@ -25,8 +22,6 @@ from kvproof.model.plans.connector import (
 )
 from tests.connectors import played as episodes
 from tests.connectors.played import LATE, NIXL, PROMPTS, between_ranks, engine_of, rules
-
-pytestmark = pytest.mark.live
 
 BOTH = pytest.mark.parametrize("name", NIXL)
 

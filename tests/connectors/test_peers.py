@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.model.plans.connector import (
     PREFILLED,
@@ -22,8 +20,6 @@ from kvproof.model.plans.connector import (
 )
 from tests.connectors import played as episodes
 from tests.connectors.played import LATE
-
-pytestmark = pytest.mark.live
 
 
 def asked(family: int, route: TransferParams) -> SubmitRequest:

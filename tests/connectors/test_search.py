@@ -8,8 +8,6 @@ from typing import Any
 import msgspec
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.live.blame import is_ours
 from kvproof.live.connectors import search
 from kvproof.live.connectors.drawn import ALONE
@@ -19,8 +17,6 @@ from kvproof.live.connectors.shown import shown
 from kvproof.live.fakes import copies, streams
 from kvproof.live.fakes.peers import PeerContext
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
-
-pytestmark = pytest.mark.live
 
 RULE = "every_request_ends"
 

@@ -6,9 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm")
-
-
 from kvproof.live.adapt import keeps_every_state
 from kvproof.live.connectors import drawn
 from kvproof.live.connectors.drawn import SPREAD
@@ -26,8 +23,6 @@ from kvproof.model.plans.connector import (
     ResetCache,
     SubmitRequest,
 )
-
-pytestmark = pytest.mark.live
 
 ONE = (Group("full", 4),)
 HYBRID = (Group("full", 4), Group("window", 4, window=8))

@@ -4,8 +4,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.cli.connector import _like
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.live.connectors.shipped import SHIPPED
@@ -23,8 +21,6 @@ from kvproof.model.plans.connector import (
     TransferParams,
 )
 from tests.connectors.played import AGAIN, LATE, NIXL, PROMPTS, engine_of, played, rules
-
-pytestmark = pytest.mark.live
 
 FOR_LONG = 100
 """More steps than any engine waits for an answer."""

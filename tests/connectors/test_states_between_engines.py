@@ -4,9 +4,6 @@ workers."""
 from typing import Any
 
 import pytest
-
-pytest.importorskip("vllm")
-
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 
 from kvproof.live.connectors.episode import EpisodeResult
@@ -15,8 +12,6 @@ from kvproof.model.config import Group
 from kvproof.model.plans.connector import Drain, ResetCache
 from tests.connectors import played as episodes
 from tests.connectors.played import LOADED, NIXL, PROMPTS, between_ranks, engine_of, rules
-
-pytestmark = pytest.mark.live
 
 GROUPS = {
     "behind": (Group("full", 4), Group("mamba", 4)),

@@ -2,12 +2,8 @@
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.model.plans.connector import STORE_ANSWERS, Options, SubmitRequest
 from tests.connectors.played import conversation
-
-pytestmark = pytest.mark.live
 
 OFFLOADED, SAVED = ((option,) for option in STORE_ANSWERS)
 STORES = [("offloading-roomy", OFFLOADED), ("mooncake-store", SAVED), ("simple-cpu-roomy", ())]

@@ -5,14 +5,10 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-pytest.importorskip("vllm")
-
 from kvproof.live.connectors.episode import play
 from kvproof.live.connectors.shipped import SHIPPED, UNLIKE
 from kvproof.model.plans.connector import ConnectorPlan, Restart, SubmitRequest, Unlike, lines
 from tests.connectors.played import NIXL, engine_of
-
-pytestmark = pytest.mark.live
 
 
 def planned(unlike: Unlike) -> ConnectorPlan:

@@ -6,9 +6,6 @@ import sys
 from typing import Any, NamedTuple
 
 import pytest
-
-pytest.importorskip("vllm")
-
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.example_connector import ExampleConnector
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
@@ -33,8 +30,6 @@ from tests.connectors.played import (
     engine_of,
     played,
 )
-
-pytestmark = pytest.mark.live
 
 GROUPS = [FULL, BESIDE_WINDOW]
 STORES = ("offloading", "simple-cpu", "mooncake-store")

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("vllm")
-
 from kvproof.invariants.of_bytes import LOADED
 from kvproof.live.connectors import episode
 from kvproof.live.connectors.engine import DrivenEngine
@@ -19,8 +17,6 @@ from kvproof.watch.judge import Judge
 from tests.connectors.mistakes import LoadsIntoTheNextBlock
 from tests.connectors.played import explained
 from tests.connectors.store import LaterStore
-
-pytestmark = pytest.mark.live
 
 EPISODES = 40
 
