@@ -47,14 +47,6 @@ def free_queue_reversed(right: Any, pool: Any, count: int) -> Any:
     return right(pool, count)
 
 
-def free_queue_sorted(right: Any, pool: Any, count: int) -> Any:
-    """Blocks that are not cached are given out first, and of these the highest id."""
-    free = pool.free_block_queue.get_all_free_blocks()
-    ordered = sorted(free, key=lambda block: (block.block_hash is not None, -block.block_id))
-    _requeue(pool.free_block_queue, ordered)
-    return right(pool, count)
-
-
 def freed_head_first(right: Any, pool: Any, blocks: Any) -> Any:
     """The first blocks of a request are freed, and evicted, before its last."""
     return right(pool, list(blocks)[::-1])
@@ -124,11 +116,6 @@ POLICIES = {
         ("full", "hybrid", "pd", "pd-window", "sessions"),
         "blocks",
     ),
-    "free_queue_sorted": Policy(
-        around(f"{POOL}.get_new_blocks", free_queue_sorted),
-        ("full-evicting", "window", "hybrid-siblings", "push"),
-        "blocks",
-    ),
     "freed_head_first": Policy(
         around(f"{POOL}.free_blocks", freed_head_first), ("full", "window", "async"), "freed"
     ),
@@ -138,7 +125,6 @@ POLICIES = {
         "victim",
     ),
     "chunks_of_three": Policy(_chunks_of(3), ("full", "window", "pd-full"), "chunk"),
-    "chunks_of_four": Policy(_chunks_of(4), ("hybrid", "pd", "pd-window"), "chunk"),
     "cached_a_step_later": Policy(cached_a_step_later, ("roomy", "roomy-async"), "cached"),
     "last_come_first_served": Policy(
         last_come_first_served, ("full", "hybrid", "pd-full"), "order"

@@ -368,7 +368,6 @@ def test_the_model_has_no_plans() -> None:
 def _ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that pairs blocks from the front on a partial hit is a connector of vLLM. What it
     breaks needs no earlier plan."""
-    pytest.importorskip("vllm")
     from kvproof.live.connectors.shipped import SHIPPED, Shipped
     from kvproof.live.connectors.subject import TestedConnector
 

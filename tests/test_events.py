@@ -6,28 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-from msgspec.structs import replace
 
 from kvproof.model.config import Cluster
-from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Admit,
     Choice,
-    Complete,
     Compute,
     Event,
     Lists,
     Preempt,
     Release,
     Schedule,
-    Submit,
     bare,
 )
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import NULL, State, Table
 from kvproof.model.step import Step
-from tests.driving import taken
 from tests.watching import live_machine
 
 SAID = {
@@ -204,37 +199,3 @@ def test_another_order_of_allocation_is_followed(preset: str) -> None:
             own.state = before
             others += own.take(bare(step.event)).event != step.event
     assert others
-
-
-def begun() -> ModelMachine:
-    """Two requests, the first of which holds block 1."""
-    return taken(
-        ModelMachine(CLUSTERS["full"]),
-        Submit("E", "r0"),
-        Schedule("E"),
-        Complete("E"),
-        Submit("E", "r1"),
-    )
-
-
-@pytest.mark.parametrize(
-    ("taken", "says"),
-    [
-        (((1,),), "r1 takes block 1, which is not free"),
-        (((99,),), "r1 takes block 99, which is not free"),
-        (((4, 4),), "r1 takes 2 blocks in group 0 but needs 1"),
-        (((),), "r1 takes 0 blocks in group 0 but needs 1"),
-        (((4,), (5,)), "r1 has blocks in 2 groups, but engine E has 1"),
-    ],
-)
-def test_blocks_that_cannot_be_taken_are_not_allowed(taken: Lists, says: str) -> None:
-    machine = begun()
-    event = machine.take(Schedule("E")).event
-    assert isinstance(event, Schedule)
-    changed = tuple(
-        replace(c, taken=taken) if isinstance(c, Compute) and c.request == "r1" else c
-        for c in event.chose or ()
-    )
-    assert changed != event.chose
-    with pytest.raises(NotAllowed, match=says):
-        begun().take(Schedule("E", changed))

@@ -246,7 +246,6 @@ def test_a_consequence_of_the_finding_explains_nothing(known: Callable[..., str]
 def test_a_plan_that_this_vllm_cannot_take_explains_nothing(
     error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("vllm")
     from kvproof.gate.side import connector_plans
 
     def played(*_: object) -> None:
@@ -269,7 +268,6 @@ def test_an_engine_core_explains_no_connector(known: Callable[..., str]) -> None
     ("name", "plan"), KEPT, ids=[f"{name}-{plan.check}" for name, plan in KEPT]
 )
 def test_the_plan_of_a_finding_shows_it(name: str, plan: KnownPlan) -> None:
-    pytest.importorskip("vllm")
     breaks = plans_driven(plan.run).breaks
     alike = [each for of, each in KEPT if (of, each.run) == (name, plan.run)]
     # Another release may die of the same plan elsewhere.
@@ -294,7 +292,6 @@ def told(run: Planned, check: str, death: str = "") -> Likeness:
 @pytest.mark.parametrize("number", others_nightly(range(len(KEPT)), range(0, len(KEPT), 10)))
 def test_the_cause_of_a_finding_is_at_work_in_its_plan(number: int) -> None:
     """Without one of the ingredients that it names, the check holds."""
-    pytest.importorskip("vllm")
     name, plan = KEPT[number]
     if not signs(plan, plans_driven(plan.run).breaks):
         pytest.skip("another plan of this finding shows it on this release")
@@ -325,7 +322,6 @@ def test_another_mistake_that_breaks_the_same_is_new(
     name: str, plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a connector, of a start-up, and of a loop."""
-    pytest.importorskip("vllm")
     rule, run = "idle_engine_has_no_waiting_request", Engine("", msgspec.to_builtins(PAUSED))
     made = "waits_in_a_pause", KnownPlan(rule, run, needs=("pauses",))
     plan = next(plan for of, plan in [*KEPT, made] if of == name)
@@ -339,7 +335,6 @@ def test_another_mistake_that_breaks_the_same_is_new(
 
 @pytest.mark.live
 def test_a_search_of_a_connector_names_the_finding(run: Any, tmp_path: Any) -> None:
-    pytest.importorskip("vllm")
     name, plan = next(each for each in KEPT if each[0] == "example_loads_another_file")
     path = tmp_path / "plan.json"
     path.write_text(json.dumps(plan.run.plan))

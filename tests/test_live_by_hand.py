@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from msgspec.structs import replace
 
 from kvproof.gate.difference import judged
 from kvproof.gate.difference.judged import Break
@@ -18,8 +17,6 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, VOID
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.sampling.stateful import sample
-from kvproof.strategies.verdict import Verdict
 from tests.driving import taken
 from tests.watching import Counting, live_machine, watched
 
@@ -105,25 +102,6 @@ def test_a_drafter_is_configured_as_vllm_configures_one(name: str, eagle: bool) 
 
 
 # Sessions beside other features
-
-
-ENGINE = EngineConfig("E", (Group("full", 2), Group("mamba", 2)), 10, max_requests=2)
-BESIDE: dict[str, dict[str, Any]] = {
-    "priority": {"policy": "priority"},
-    "events": {"kv_events": True},
-    "store": {"store": True, "steps_in_flight": 2},
-    "drafts": {"drafts": 2, "steps_in_flight": 2, "groups": (Group("full", 2),)},
-    "drafts of a hybrid": {"drafts": 1, "steps_in_flight": 2},
-}
-
-
-@pytest.mark.parametrize("feature", BESIDE)
-def test_sessions_satisfy_the_spec_beside(feature: str) -> None:
-    engine = replace(ENGINE, **BESIDE[feature])
-    cluster = Cluster(feature, (engine,), aborts=True, sessions=True)
-    outcome = sample(cluster, watched, seed=7, examples=10, steps=40)
-    assert outcome.verdict is Verdict.SAMPLED, outcome.reason or outcome.finding
-    assert outcome.coverage["events"]["Continue"] > 0
 
 
 class Hashed(NamedTuple):

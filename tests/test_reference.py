@@ -120,6 +120,11 @@ def aligned() -> SchedulerStep:
             Compute("r0", 2, taken=((5,), ())),
             "blocks in 2 groups",
         ),
+        (
+            lambda: step(config(FULL), HELD),
+            Compute("r0", 2, taken=((4, 5),)),
+            "takes 2 blocks in group 0 but needs 1",
+        ),
         (lambda: of_decode("loading"), FinishLoad("r0"), "r0 is loading"),
     ],
 )

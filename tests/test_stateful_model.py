@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
-from kvproof.model.errors import NotAllowed, UsageError
+from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event, Schedule
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
@@ -198,9 +198,3 @@ def test_a_machine_that_refuses_an_offered_stimulus_is_an_error() -> None:
     with pytest.raises(NotAllowed) as caught:
         sample(CLUSTERS["full"], Refusing)
     assert caught.value.__notes__[0].startswith("while taking Schedule(E)")
-
-
-@pytest.mark.parametrize("wrong", [{"examples": 0}, {"steps": -1}])
-def test_impossible_numbers_are_bad_usage(wrong: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="Use a whole number"):
-        sample(CLUSTERS["full"], ModelMachine, **wrong)  # type: ignore[arg-type]
