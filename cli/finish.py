@@ -14,8 +14,6 @@ from typing import Any
 
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
-from kvproof.model.files.reading import shown
-from kvproof.model.files.writing import write_new
 from kvproof.reports.document import document
 from kvproof.reports.screen import say
 
@@ -50,11 +48,6 @@ class File:
                 self.error = str(error)
         if stopped:
             self.error = NOT_FINISHED
-
-
-def page_file(path: Path, html: str) -> File:
-    """Return the file of a page for a browser, with the line that says where it is."""
-    return File(lambda: write_new(path, html), lambda _: f"\nThe page is in {shown(path)}.")
 
 
 def finish(

@@ -10,15 +10,15 @@ from kvproof.campaign.folder import CampaignFolder
 from kvproof.campaign.report import lines
 from kvproof.cli import parser as options
 from kvproof.cli import two_records
-from kvproof.cli.finish import finish, page_file
+from kvproof.cli.finish import File, finish
 from kvproof.invariants.registry import check_named
 from kvproof.live.known.registry import recognised
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
+from kvproof.model.files.writing import write_new
 from kvproof.model.records.record import Record, read_either, record_lines
 from kvproof.model.traces.trace import records
 from kvproof.reports import record as in_terminal
-from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
 from kvproof.reports.screen import say
@@ -49,8 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--html",
         type=options.new_file,
         metavar="FILE",
-        help="write the block ledger (of two records, that of both engines) as a page for a "
-        "browser to a new file",
+        help="write the block ledger of a trace as a page for a browser to a new file",
     )
     options.add_vllm(parser)
     options.add_fail_on(parser)
@@ -60,9 +59,14 @@ def run(args: argparse.Namespace) -> int:
     """Print the file. The exit code is 0 where nothing is judged; two records have a verdict."""
     if args.trace.is_dir() or (args.beside is not None and args.beside.is_dir()):
         return _campaigns(args)
+    trace = read_either(args.trace)
+    if args.html is not None and (args.beside is not None or isinstance(trace, Record)):
+        raise UsageError(
+            "A record has no states of its engine, and no page for a browser. Use kvproof report "
+            "without --html, or --html with a trace."
+        )
     if args.beside is not None:
         return two_records.run(args)
-    trace = read_either(args.trace)
     if isinstance(trace, Record):
         return _record(args, trace)
     if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
@@ -70,7 +74,9 @@ def run(args: argparse.Namespace) -> int:
     known, shared = recognised(trace), total(rows_of_trace(trace))
     files = []
     if args.html is not None:
-        files.append(page_file(args.html, page(of_trace(trace, args.trace, known))))
+        html = page(of_trace(trace, args.trace, known))
+        said = f"\nThe page is in {shown(args.html)}."
+        files.append(File(lambda: write_new(args.html, html), lambda _: said))
     return finish(
         args,
         0,
@@ -113,13 +119,10 @@ def _campaigns(args: argparse.Namespace) -> int:
 
 def _record(args: argparse.Namespace, record: Record) -> int:
     """Print a record."""
-    files, shared = [], total(rows_of_record(record))
-    if args.html is not None:
-        files.append(page_file(args.html, page(of_record(record, args.trace))))
+    shared = total(rows_of_record(record))
     return finish(
         args,
         0,
         lambda: {"trace": list(record_lines(record)), "shared": shared},
         lambda: in_terminal.show(sys.stdout, record, args.trace, whole=args.all),
-        files,
     )

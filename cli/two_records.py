@@ -4,7 +4,7 @@ judge what only both show."""
 import argparse
 from typing import Any, NamedTuple
 
-from kvproof.cli.finish import finish, page_file
+from kvproof.cli.finish import finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow
 from kvproof.invariants.registry import gravest, severity_of
@@ -13,8 +13,6 @@ from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
 from kvproof.model.records.record import Record, read
 from kvproof.reports.document import of_outcome
-from kvproof.reports.ledger.of_record import of_join
-from kvproof.reports.ledger.page import page
 from kvproof.reports.screen import say
 from kvproof.strategies.joined import JOIN_CHECKS, NECESSARY, Judged, Trim, judged, sent, took
 from kvproof.strategies.verdict import Outcome, Verdict
@@ -42,16 +40,11 @@ def run(args: argparse.Namespace) -> int:
     except AdapterDrift as drift:
         found = judged(prefill, decode, None, drift.why)
     joined = _joined(found)
-    files = []
-    if args.html is not None:
-        html = page(of_join(prefill, decode, joined.findings, found.pairs))
-        files.append(page_file(args.html, html))
     return finish(
         args,
         joined.outcome.exit_code(args.fail_on),
         lambda: _output(args, joined),
         lambda: _print(args, joined),
-        files,
     )
 
 

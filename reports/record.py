@@ -41,7 +41,7 @@ def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Ite
     if path is not None:
         yield _replay(record, path)
     yield ScreenLine()
-    yield ScreenLine(headline(record), "bold")
+    yield ScreenLine(_headline(record), "bold")
     if record.header.stopped:
         yield ScreenLine(f"The engine was not watched any further: {record.header.stopped}.")
     yield ScreenLine()
@@ -63,7 +63,7 @@ def _replay(record: Record, path: Path) -> ScreenLine:
     return ScreenLine(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
 
 
-def headline(record: Record) -> str:
+def _headline(record: Record) -> str:
     """Say what a record is of: its events, the engine and the process."""
     header = record.header
     since = "from the start of" if header.from_start and not header.dropped else "of"

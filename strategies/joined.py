@@ -71,14 +71,12 @@ class Taken(NamedTuple):
 @dataclass
 class Judged:
     """The result of judging two joined records: the number of joined requests, how often each check
-    had something to judge, why a check was not judged, the findings, and, by request of D, the
-    blocks that its worker pairs."""
+    had something to judge, why a check was not judged, and the findings."""
 
     requests: int = 0
     times_judged: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
-    pairs: dict[str, Pairs] = field(default_factory=dict)
 
 
 def judged(prefill: Record, decode: Record, trim: Trim | None, why_not: str = "") -> Judged:
@@ -227,8 +225,7 @@ def _judge(
     transfer = offered.to(Phase.READING, local=taken.blocks)
     if trim is not None and any(taken.blocks):
         remote = taken.remote.blocks or source.offer.blocks
-        judged.pairs[taken.name] = trim(p, d, taken.blocks, remote)
-        transfer = transfer._replace(pairs=judged.pairs[taken.name])
+        transfer = transfer._replace(pairs=trim(p, d, taken.blocks, remote))
     else:
         shown.discard(Need.PAIRED_BLOCKS)
     kept = source.freed_s is None or source.freed_s >= taken.at_s

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from kvproof.model.records.record import read as read_record
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports.ledger.of_record import of_record
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
-from tests.test_ledger import FILE, FINDINGS, page_of
+from tests.test_ledger import FINDINGS, page_of
 from tests.test_rendering import trace_of
 
 pytestmark = pytest.mark.nightly
@@ -115,29 +113,6 @@ def test_numbers_are_explained_to_the_keyboard(shown: Open) -> None:
     assert label.startswith(("After event", "At the start"))
     assert tab.inner_text("#cell") == label
     assert event(tab).startswith("Event 9 of 9")
-
-
-@pytest.mark.parametrize("width", [420, 1400])
-def test_a_record_in_a_browser(shown: Open, width: int) -> None:
-    tab = shown(page(of_record(read_record(FILE), Path("r.jsonl"))), width=width)
-    assert "BROKEN: references_are_exact (severity: wrong tokens)" in tab.inner_text("#verdict")
-    assert "3 more invariants are broken, and 4 more findings" in tab.inner_text("#verdict")
-    assert event(tab).startswith("Event 5 of 6: schedule: tokens to compute: r1 1")
-    tab.hover("tr:has(th:text-is('block 2')) td.current")
-    text = tab.inner_text("#cell")
-    assert "it is in the block table of r1" in text
-    for unknown in (
-        "its reference count (ref_cnt) is not known",
-        "whether it is in the prefix cache is not known",
-        "what it holds is not known",
-    ):
-        assert unknown in text
-    assert tab.locator("td", has_text="free").count() == 0
-    tab.keyboard.press("End")
-    tab.hover("tr:has(th:text-is('block 2')) td.current")
-    assert "its reference count (ref_cnt) is -1; it is in the free queue" in tab.inner_text("#cell")
-    assert "not shown" not in tab.inner_text("#ledger").lower()
-    assert tab.evaluate(OVERFLOW) <= 0
 
 
 @pytest.mark.parametrize(

@@ -203,3 +203,8 @@ def test_a_broken_record_is_refused(
 def test_a_trace_is_no_record(refused: Any) -> None:
     trace = str(TESTDATA.parent.parent / "findings" / "copied_before_filled" / "trace.jsonl")
     assert "does not say kind kvproof-record. Use a record file" in refused("report", trace, trace)
+
+
+def test_a_record_has_no_page(refused: Any) -> None:
+    for files in ([str(FILE)], [str(FILE), str(FILE)]):
+        assert "has no states" in refused("report", *files, "--html", "page.html")

@@ -1,1 +1,1 @@
-"""The block ledger shows a trace or records as one self-contained HTML page."""
+"""The block ledger shows a trace as one self-contained HTML page."""

@@ -1,5 +1,4 @@
-// What a lane shows of a state: a short text, classes, a sentence, and facts. A fact that is
-// undefined is not known.
+// What a lane shows of a state: a short text, classes, a sentence, and facts.
 
 const HUES = [210, 140, 280, 40, 180, 320, 90, 250]; // none is red, the colour of what is broken
 const hues = new Map(); // a colour for each request, in the order in which they come
@@ -15,15 +14,14 @@ for (const changed of [DATA.initial, ...DATA.steps.map((step) => step.changed ??
     if (engines === "engines" && requests === "requests") hue(name);
   }
 
-const STATUS = { waiting: "wait", running: "run", preempted: "preempt", loading: "load", sending: "send", loaded: "ready", aborted: "abort",
-  waiting_for_remote_kvs: "load" };
+const STATUS = { waiting: "wait", running: "run", preempted: "preempt", loading: "load", sending: "send", loaded: "ready", aborted: "abort" };
 
 function short(prefix, most = 7) {
   const letters = [...prefix];
   return letters.length > most ? `…${letters.slice(1 - most).join("")}` : prefix;
 }
 
-// The ids of a real engine are long, and differ at their ends.
+// Long names are cut: they differ at their ends.
 
 const ending = (name) => (name.length > 11 ? `…${name.slice(-8)}` : name);
 
@@ -38,12 +36,12 @@ function blockCell(state, name, block) {
     words.push(`it is in the block table of ${and(held)} (req_to_blocks)`);
   } else {
     classes.push("free");
-    cell.text = fields.refs === undefined ? "–" : fields.refs ? "?" : "free";
-    words.push(`it is in no block table${partly(engine) ? " that is known" : ""}`);
+    cell.text = fields.refs ? "?" : "free";
+    words.push("it is in no block table");
   }
   references(fields, held, cell, words);
   cached(fields, content, cell, words);
-  holds(engine, content, words);
+  holds(content, words);
   if (flights.length) {
     classes.push("flight");
     words.push(`the transfer of ${and(flights)} names it`);
@@ -53,18 +51,12 @@ function blockCell(state, name, block) {
   return cell;
 }
 
-const partly = (engine) => Object.values(engine.requests ?? {}).some(({ tables }) => tables === undefined);
-
 function references(fields, held, cell, words) {
-  if (fields.refs === undefined) words.push("its reference count (ref_cnt) is not known");
-  else {
-    if (fields.refs !== held.length) {
-      cell.text += ` ×${fields.refs}`;
-      cell.classes.push("miscounted");
-    }
-    words.push(`its reference count (ref_cnt) is ${fields.refs}`);
+  if (fields.refs !== held.length) {
+    cell.text += ` ×${fields.refs}`;
+    cell.classes.push("miscounted");
   }
-  if (fields.free !== undefined) words.push(`it is ${fields.free ? "" : "not "}in the free queue`);
+  words.push(`its reference count (ref_cnt) is ${fields.refs}`);
 }
 
 function cached(fields, content, cell, words) {
@@ -77,22 +69,14 @@ function cached(fields, content, cell, words) {
       cell.wrong = `holds ${short(last)}`;
       words.push("which is not what it holds");
     }
-  } else if (fields.cached) {
-    cell.classes.push("cached");
-    cell.small = "key ?";
-    words.push("it is in the prefix cache, under a key that is not known");
-  } else if (fields.key === null) {
+  } else {
     cell.small = last ? short(last) : "";
     words.push("it is not in the prefix cache");
-  } else {
-    cell.small = fields.cached === false ? "" : "?";
-    words.push(fields.cached === false ? "it is not in the prefix cache" : "whether it is in the prefix cache is not known");
   }
 }
 
-function holds(engine, content, words) {
-  if (engine.memory === undefined) words.push("what it holds is not known");
-  else if (content?.slots?.some(Boolean))
+function holds(content, words) {
+  if (content?.slots?.some(Boolean))
     words.push(`its slots hold ${content.slots.map((slot) => (slot ? `“${slot}”` : "nothing")).join(", ")} (group ${content.group})`);
   else words.push("it holds nothing");
 }
@@ -100,18 +84,14 @@ function holds(engine, content, words) {
 function requestCell(state, name, request) {
   const fields = state.engines[name].requests?.[request];
   if (!fields) return { text: "", classes: ["far"], words: `${request} is not on ${name}.`, facts: { there: false } };
-  const known = fields.tables !== undefined, words = [`${request} on ${name} is ${fields.status}`];
-  words.push(fields.computed === undefined ? "its computed tokens (num_computed_tokens) are not known"
-    : `${fields.computed} of its tokens are computed (num_computed_tokens)`);
-  if (fields.scheduled !== undefined) words.push(`the last step has ${fields.scheduled} of its tokens`);
-  const length = fields.prompt === undefined ? fields.prompt_tokens : [...fields.prompt].length;
-  words.push(length === undefined ? "the length of its prompt is not known" : `its prompt has ${length} tokens`);
-  if (fields.hit !== undefined) words.push(`its admission hit ${fields.hit} tokens and loads ${fields.external}`);
-  words.push(known ? `its blocks are ${tables(fields.tables)}` : "its blocks are not known");
+  const words = [`${request} on ${name} is ${fields.status}`];
+  words.push(`${fields.computed} of its tokens are computed (num_computed_tokens)`);
+  words.push(`its prompt has ${[...fields.prompt].length} tokens`);
+  words.push(`its admission hit ${fields.hit} tokens and loads ${fields.external}`);
+  words.push(`its blocks are ${tables(fields.tables)}`);
   if (fields.num_cached_blocks?.length) words.push(`num_cached_blocks is ${fields.num_cached_blocks.join(", ")}`);
-  const number = fields.computed ?? (fields.scheduled === undefined ? "?" : `+${fields.scheduled}`);
-  const small = known ? fields.tables.map((list) => list.join(" ") || "–").join(" | ") : "blocks ?";
-  return { text: `${STATUS[fields.status] ?? fields.status} ${number}`, small: fields.tables?.flat().length || !known ? small : "", classes: ["held"],
+  const small = fields.tables.map((list) => list.join(" ") || "–").join(" | ");
+  return { text: `${STATUS[fields.status] ?? fields.status} ${fields.computed}`, small: fields.tables.flat().length ? small : "", classes: ["held"],
     hue: hue(request), words: `${words.join("; ")}.`, facts: { there: true, ...fields } };
 }
 
@@ -120,14 +100,14 @@ const tables = (lists) =>
 
 // What an admission took from the prefix cache, in the column of the admission.
 
-const OUTSIDE = [undefined, "waiting", "preempted", "waiting_for_remote_kvs"];
+const OUTSIDE = [undefined, "waiting", "preempted"];
 
 function hitOf(before, cell) {
   const { hit, status } = cell.facts;
   return hit !== undefined && OUTSIDE.includes(before.facts.status) && !OUTSIDE.includes(status) ? `hit ${hit}` : "";
 }
 
-// Whether an event changed a cell. What was not known before or is not known after says nothing.
+// Whether an event changed a cell. A field that there is only before or only after says nothing.
 
 function changed(before, after) {
   const names = new Set([...Object.keys(before.facts), ...Object.keys(after.facts)]);

@@ -1,9 +1,5 @@
-"""This module has the data of the block ledger's page: of the same types for a trace, a record and
-two records.
-
-A state is flat (see `model.traces.state_diff`). A field that a state does not have is not known,
-and the page says so: a record has no reference counts before its end, and no content of blocks.
-"""
+"""This module has the data of the block ledger's page. A state is flat (see
+`model.traces.state_diff`)."""
 
 import json
 from typing import Any
@@ -16,8 +12,8 @@ from kvproof.model.traces.state_diff import Flat
 
 
 class ShownEngine(Struct, frozen=True, kw_only=True):
-    """An engine: its role (empty: an engine alone, or not known), the number of its blocks, and the
-    text, the block size in tokens and the kind of each cache group. A block of it is `split` kernel
+    """An engine: its role (empty: an engine alone), the number of its blocks, and the text, the
+    block size in tokens and the kind of each cache group. A block of it is `split` kernel
     blocks."""
 
     name: str
@@ -30,7 +26,7 @@ class ShownEngine(Struct, frozen=True, kw_only=True):
 
 
 class TransferSide(Struct, frozen=True):
-    """A side of a transfer: its engine (empty: one that is not on the page), and its request."""
+    """A side of a transfer: its engine and its request."""
 
     engine: str
     request: str
@@ -97,13 +93,11 @@ class ShownHang(Struct, frozen=True, kw_only=True):
 
 
 class Ledger(Struct, frozen=True, kw_only=True):
-    """All that the page shows. `source` is "trace", "record" or "two records". `at_fault` are the
-    functions of vLLM that are at fault, where they are known."""
+    """All that the page shows. `at_fault` are the functions of vLLM that are at fault, where they
+    are known."""
 
-    source: str
     title: str
     findings: tuple[ShownFinding, ...]
-    further: int = 0
     replay: str
     notes: tuple[str, ...] = ()
     engines: tuple[ShownEngine, ...]

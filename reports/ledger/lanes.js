@@ -23,10 +23,9 @@ function lanes(engine, wide) {
     Object.keys(state.engines[engine.name].requests ?? {}).forEach((name) => requests.add(name));
     const known = state.engines[engine.name].blocks ?? {};
     for (const block of [...state.owners[engine.name].keys(), ...state.flights[engine.name].keys()]) blocks.add(block);
-    for (const block of Object.keys(known)) if (known[block].refs || known[block].key || known[block].cached) blocks.add(Number(block));
+    for (const block of Object.keys(known)) if (known[block].refs || known[block].key) blocks.add(Number(block));
   }
-  if (wants() && DATA.source === "trace") for (let block = 0; block < engine.blocks; block++) blocks.add(block);
-  if (wants()) blocks.add(0);
+  if (wants()) for (let block = 0; block < engine.blocks; block++) blocks.add(block);
   else blocks.delete(0);
   return { requests: foremost([...requests], REQUESTS_MAX, (name) => isAbout(engine, name)),
     blocks: foremost([...blocks].sort((a, b) => a - b), LANES_MAX, (block) => isAbout(engine, null, block) || blockChanges(engine, block)),
@@ -148,7 +147,7 @@ function engineTable(engine, wide) {
   part.append(title, table);
   const hidden = [[of - requests.length, "request"], [ofBlocks - blocks.length, "used block"]].filter(([n]) => n > 0);
   if (hidden.length) part.append(make("p", `Not shown: ${hidden.map(([n, what]) => `${n} more ${what}s`).join(", ")}.`, { class: "far" }));
-  const left = engine.blocks - ofBlocks, what = DATA.source === "trace" ? "free, or the null block," : "in no known block table";
+  const left = engine.blocks - ofBlocks, what = "free, or the null block,";
   if (left > 0) part.append(make("p", `${left} further ${left === 1 ? "block is" : "blocks are"} ${what} in all of these columns.`, { class: "far" }));
   return part;
 }

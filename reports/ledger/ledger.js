@@ -133,17 +133,8 @@ function waitPicture(waits) {
 
 function begin() {
   document.title = FOUND ? `${FOUND.name}: block ledger` : "kvproof: block ledger";
-  const what = DATA.source === "two records" ? "by these two records" : `in this ${DATA.source}`;
   if (FOUND) $("verdict").append(broken(FOUND));
-  else $("verdict").append(make("p", `No invariant is broken ${what}.`));
-  const more = DATA.findings.slice(1);
-  if (more.length) {
-    const part = make("details");
-    const others = more.length === 1 ? "1 more invariant is" : `${more.length} more invariants are`;
-    const rest = DATA.further ? `, and ${DATA.further} more finding${DATA.further === 1 ? "" : "s"}` : "";
-    part.append(make("summary", `${others} broken${rest}`), ...more.map(broken));
-    $("verdict").append(part);
-  }
+  else $("verdict").append(make("p", "No invariant is broken in this trace."));
   hang();
   if (DATA.replay) $("replay").append(DATA.replay.split(": ")[0] + ": ", make("code", DATA.replay.split(": ").slice(1).join(": ")));
   $("title").textContent = DATA.title;

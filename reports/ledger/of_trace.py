@@ -35,7 +35,6 @@ def of_trace(trace: Trace, path: Path | None = None, known: KnownFinding | None 
     it, and `known` the known finding of vLLM that it shows."""
     last = len(trace.events)
     return Ledger(
-        source="trace",
         title=_title(trace),
         findings=(shown_finding(trace.finding, last),) if trace.finding else (),
         replay=replay_line(trace, path) if path else "",

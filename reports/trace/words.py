@@ -10,7 +10,7 @@ WORDS = {
     "embeds": "whether the prompt is embeddings, not token ids",
     "computed": "tokens of the request whose KV is in its blocks (num_computed_tokens)",
     "tables": "its blocks in the order of its tokens, group by group; 0 is the null block",
-    "num_cached_blocks": "vLLM's counter of the request's cached blocks, for each group",
+    "num_cached_blocks": "for each group the number of its cached blocks, as vLLM counts them",
     "hit": "tokens that the last admission took from the prefix cache",
     "external": "tokens that the last admission takes from the connector",
     "shared": "tokens that the prompt shares with prompts served before; -1: evicted since",
