@@ -22,8 +22,7 @@ from kvproof.reports import record as in_terminal
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
 from kvproof.reports.screen import say
-from kvproof.reports.shared_tokens import lines as shared_lines
-from kvproof.reports.shared_tokens import rows_of_record, rows_of_trace, total
+from kvproof.reports.shared_tokens import rows_of_record, total
 from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.count_conformance import CONFORMANCE
 
@@ -71,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         return _record(args, trace)
     if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
         check_named(trace.finding.invariant)
-    known, shared = recognised(trace), total(rows_of_trace(trace))
+    known = recognised(trace)
     files = []
     if args.html is not None:
         html = page(of_trace(trace, args.trace, known))
@@ -80,14 +79,13 @@ def run(args: argparse.Namespace) -> int:
     return finish(
         args,
         0,
-        lambda: {"trace": records(trace), "shared": shared},
+        lambda: {"trace": records(trace)},
         lambda: show(
             sys.stdout,
             trace,
             Extra(
                 args.trace,
                 whole=args.all,
-                rest=(*shared_lines(shared), "") if shared else (),
                 known=known,
             ),
         ),

@@ -1,93 +1,14 @@
 """Each token that a request shares with earlier ones is in one row, and the reasons are right."""
 
-import json
-import random
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec.structs import force_setattr, replace
 
-from kvproof.cli.main import main
 from kvproof.invariants.why_not_hit import Earlier, Lost, PromptLookup, Shared, evicted_by, rows
-from kvproof.model.config import Cluster, EngineConfig, Group
+from kvproof.model.config import EngineConfig, Group
 from kvproof.model.hit_rows import NOT_EXPLAINED, HitRow, sentence
-from kvproof.model.machine import ModelMachine
-from kvproof.model.presets import CLUSTERS
-from kvproof.model.step import Step
-from kvproof.model.traces.state_diff import diff, flat
-from kvproof.model.traces.trace import Trace
-from kvproof.model.traces.trace_reader import read
-from kvproof.reports.shared_tokens import lines, rows_of_trace, total
-from tests.recorded import with_jobs
-from tests.sharing import shared_and_hit
-
-PRESETS = ("full", "full-evicting", "hybrid-evicting", "sparse-window", "window", "drafts", "store")
-STEPS = 60
-ROOT = Path(__file__).parent.parent
-
-
-def run(cluster: Cluster, seed: int) -> list[Step]:
-    """A random run of the model."""
-    rng = random.Random(seed)
-    machine = ModelMachine(with_jobs(cluster, rng))
-    steps: list[Step] = []
-    while len(steps) < STEPS and (stimuli := machine.stimuli()):
-        steps.append(machine.take(rng.choice(stimuli)))
-    return steps
-
-
-def trace(cluster: Cluster, steps: list[Step]) -> Trace:
-    changes = tuple(diff(flat(step.before), flat(step.after)) for step in steps)
-    return Trace(cluster, tuple(step.event for step in steps), changes)
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_each_shared_token_of_a_random_run_is_in_one_row(name: str) -> None:
-    cluster, in_all = CLUSTERS[name], 0
-    for seed in range(40):
-        steps = run(cluster, seed)
-        found = rows_of_trace(trace(cluster, steps))
-        shared, hit = shared_and_hit(steps)
-        assert all(row.tokens > 0 for row in found)
-        assert sum(row.tokens for row in found) == shared
-        assert sum(row.tokens for row in found if row.kind == "hit") == hit
-        assert not [row for row in found if row.kind == NOT_EXPLAINED], (seed, found)
-        in_all += shared
-    assert in_all
-
-
-LOST_HITS = {"eagle_drop_before_the_last_token", "window_prefix_aligned_before_drop"}
-"""Findings in vLLM, in which full attention and windows have what a hit needs."""
-
-
-def test_of_the_findings_only_those_about_lost_hits_are_not_explained() -> None:
-    unexplained, judged = set[str](), 0
-    for path in sorted((ROOT / "findings").glob("*/trace.jsonl")):
-        found = rows_of_trace(read(path))
-        judged += bool(found)
-        if any(row.kind == NOT_EXPLAINED for row in found):
-            unexplained.add(path.parent.name)
-    assert unexplained == LOST_HITS
-    assert judged > 5
-
-
-def test_report_prints_the_rows(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    path = str(ROOT / "findings" / "eagle_drop_before_the_last_token" / "trace.jsonl")
-    assert main(["report", path]) == 0
-    text = capsys.readouterr().out
-    assert "Prefix cache: of 4 prompt tokens that earlier requests share, 2 not, and" in text
-    assert max(len(line) for line in text.splitlines() if "Replay it" not in line) <= 80
-    assert main(["report", path, "--json"]) == 0
-    shared = json.loads(capsys.readouterr().out)["shared"]
-    assert [(each["kind"], each["tokens"]) for each in shared] == [
-        ("not explained", 2),
-        ("choice", 2),
-    ]
+from kvproof.reports.shared_tokens import lines, total
 
 
 def cached_up_to(*ends: int) -> Any:
