@@ -70,8 +70,8 @@ def of_outcome(
     seed: int = 0,
     trace: Path | None = None,
 ) -> dict[str, Any]:
-    """Return the fields of an outcome: what it covered, the verdict, and of a violation what is
-    broken. `trace` is the file that was written."""
+    """Return the fields of an outcome: the verdict, of a violation what is broken, and what was
+    covered. `trace` is the file that was written."""
     covered = dict(outcome.coverage)
     if OTHERWISE in covered:
         covered[OTHERWISE] = of_outcome(
@@ -95,7 +95,7 @@ def of_outcome(
             "trace_length": len(outcome.events),
             "leads_to": outcome.leads_to,
         }
-    return {**covered, **fields}
+    return {**fields, **covered}
 
 
 def of_finding(finding: Finding | None) -> dict[str, Any]:

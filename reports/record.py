@@ -16,7 +16,6 @@ from kvproof.reports.screen import show as print_lines
 from kvproof.reports.shared_tokens import lines, rows_of_record
 from kvproof.reports.tables import table
 from kvproof.reports.terminal import finding_lines, shell_word
-from kvproof.reports.trace.functions import recorded_functions
 
 EVENTS_MAX = 20
 """The number of events that are shown: the last ones."""
@@ -85,7 +84,8 @@ def _findings(record: Record) -> Iterator[ScreenLine]:
     shown = list(first.values())[:INVARIANTS_MAX]
     for event, finding in shown:
         yield from finding_lines(finding)
-        yield ScreenLine(f"Where: event {event.step}, {recorded_functions(event)[0]}", hang=7)
+        owner = "KVCacheManager" if event.event == "evict_blocks" else "Scheduler"
+        yield ScreenLine(f"Where: event {event.step}, {owner}.{event.event}", hang=7)
     if len(found) > len(shown):
         yield ScreenLine(f"and {len(found) - len(shown)} more findings")
     if not found:

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from kvproof.model.events import Choice, Event, Schedule
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.known_finding import KnownFinding
-from kvproof.model.records.lines import RecordedEvent
 
 FUNCTIONS: dict[str, tuple[str, ...]] = {
     "Submit": ("Scheduler.add_request",),
@@ -46,27 +45,6 @@ def _names(event: Event, request: str) -> Iterator[str]:
 def _of(choices: Iterable[Choice], request: str) -> list[Choice]:
     every = list(choices)
     return [each for each in every if each.request == request] or every
-
-
-def recorded_functions(event: RecordedEvent) -> list[str]:
-    """Return the functions of an event of a record, the outermost first."""
-    return list(dict.fromkeys(_recorded(event)))
-
-
-def _recorded(event: RecordedEvent) -> Iterator[str]:
-    owner = "KVCacheManager" if event.event == "evict_blocks" else "Scheduler"
-    yield f"{owner}.{event.event}"
-    kinds = {
-        "Admit": event.admitted,
-        "FinishLoad": event.loaded,
-        "Preempt": event.preempted,
-        "Release": event.released,
-        "Compute": event.event == "schedule" and event.tables,
-        "TransferDone": (*event.received, *event.sent),
-    }
-    for kind, happened in kinds.items():
-        if happened:
-            yield from FUNCTIONS[kind]
 
 
 def at_fault(faults: Iterable[str], known: KnownFinding | None = None) -> list[str]:
