@@ -8,7 +8,6 @@ import pytest
 from benchmarks import checks as all_checks
 from benchmarks import remedies
 from benchmarks.digest import __main__ as digest
-from benchmarks.planted import answers, page
 from benchmarks.planted.chooser import installed
 from benchmarks.planted.mistakes import changed, mistakes, out_of_order
 from kvproof.invariants.hits import computed_tokens_are_cached
@@ -52,35 +51,6 @@ def test_planted_changes_stand_once_in_their_function_and_follow_the_draw() -> N
     assert len({mistake.name for mistake in mistakes()}) == len(mistakes())
     assert all(compile(changed(mistake, package), "", "exec") for mistake in mistakes())
     assert list(out_of_order(package)) == []
-
-
-def test_the_page_says_how_many_planted_changes_were_run_and_what_is_right(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(answers, "FILE", tmp_path / "answers.json")
-    first, second, third = [each for each in mistakes() if each.mended][:3]
-    answers.keep(first, answered("VIOLATED", kind="introduced", invariant="room_is_used"))
-    answers.keep(second, answered("SAMPLED"))
-    answers.keep(third._replace(new="pass"), answered("COSTS"))
-    fourth = next(each for each in mistakes() if each.kind == "masked")
-    answers.keep(fourth, answered("UNKNOWN"))  # too little processor time
-    page.write(tmp_path / "planted.md")
-    text = (tmp_path / "planted.md").read_text(encoding="utf-8")
-    losses = sum(each.kind == "losses" for each in mistakes())
-    assert f"## Losses: 2 of {losses} were run" in text  # the third was changed since
-    assert "## Masked: 0 of " in text
-    assert (
-        "**Right: 1 of 2** (SAMPLED 1, VIOLATED 1). Of 2 that take a mend back, 1 are red." in text
-    )
-    assert f"| {first.about} | VIOLATED | `room_is_used` | 12 (20) | 2026-11-29 |" in text
-
-
-def answered(verdict: str, **finding: str) -> answers.Answer:
-    """What a gate says."""
-    findings = [{"fails": True, **finding}] if finding else []
-    times = {"seconds": 12.3, "processor_s": 20.1, "budget_s": 300}
-    about = {"exit_code": 0, "date": "2026-11-29", "kvproof": "abc", "seed": 0, **times}
-    return {"verdict": verdict, "findings": findings, **about}
 
 
 @pytest.mark.live

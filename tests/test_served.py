@@ -4,16 +4,13 @@ import pytest
 
 from kvproof.invariants.check import broken
 from kvproof.invariants.guards_of_requests import _why_another_prompt
-from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.extra_keys import FIRST, plain, written
 from kvproof.model.events import (
     Complete,
     Compute,
-    Continue,
-    Event,
     FinishLoad,
-    Preempt,
     Schedule,
     Submit,
     TransferDone,
@@ -21,8 +18,6 @@ from kvproof.model.events import (
     bare,
 )
 from kvproof.model.machine import ModelMachine
-from kvproof.strategies.drain import drain
-from kvproof.strategies.run import Run
 from tests.driving import taken
 
 # Priorities
@@ -53,33 +48,6 @@ def test_a_request_with_a_failed_load_is_not_served_with_those_that_hold_blocks(
 
 
 # An engine that admits a request only where its whole prompt fits
-
-
-EVERY_REQUEST_ENDS = next(i.id for i in CHECKS.values() if i.kind == "eventually")
-HYBRID = (Group("full", 4), Group("window", 4, window=4), Group("mamba", 4))
-
-
-def run_of(engine: EngineConfig, *jobs: Job, sessions: bool = False) -> Run:
-    cluster = Cluster("c", (engine,), jobs, sessions=sessions)
-    return Run(ModelMachine(cluster), CHECKS.values())
-
-
-def test_a_session_gives_way_where_the_whole_next_part_does_not_fit() -> None:
-    """The first chunk of r1 fits, so no session was preempted for it, and all waited for ever."""
-    engine = EngineConfig(
-        "E", HYBRID, num_blocks=12, chunk_tokens=16, reserve_whole_prompt=True, retention=0
-    )
-    jobs = (Job("r1", "aaaa", 1, parts=("aaaaa",)), Job("r2", "aaaaa", 2, parts=("a",)))
-    run = run_of(engine, *jobs, sessions=True)
-    work: tuple[Event, ...] = (Schedule("E"), Complete("E"))
-    for event in (Submit("E", "r1"), Submit("E", "r2"), *work, *work, *work):
-        run.take_one(event)
-    for name in ("r1", "r2"):
-        run.take_one(Continue("E", name))
-    run.take_one(Schedule("E"))
-    chose = run.steps[-1].event.chose  # type: ignore[union-attr]
-    assert any(isinstance(each, Preempt) and each.request == "r2" for each in chose or ())
-    drain(run, EVERY_REQUEST_ENDS)
 
 
 # Sessions

@@ -9,12 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.invariants.check import broken
-from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.invariants.registry import CHECKS
 from kvproof.invariants.transfers import no_token_of_a_failed_load
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.environment import stores
 from kvproof.model.events import (
-    Abort,
     Admit,
     Complete,
     Event,
@@ -24,7 +23,6 @@ from kvproof.model.events import (
 )
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
 from tests.driving import taken
 from tests.watching import live_machine, watched
@@ -142,15 +140,3 @@ def test_two_known_findings_apart_live_vllm_satisfies_the_spec(
     if steps_in_flight > 1:
         known.add("poisoned_step_counts")
     assert set(met) == (known if policy == "recompute" else set())
-
-
-def test_what_a_load_still_writes_stays_after_an_abort() -> None:
-    groups = (Group("full", 4), Group("window", 4, window=2))
-    p, d = EngineConfig("P", groups, 9, "prefill"), EngineConfig("D", groups, 9, "decode")
-    cluster = Cluster("narrow", (p, d), (Job("r0", "aaaaa"),), aborts=True)
-    run = Run(ModelMachine(cluster), INVARIANTS.values())
-    for event in (Submit("P", "r0"), Schedule("P"), Submit("D", "r0"), Schedule("D")):
-        run.take(event)
-    run.take(Abort("D", "r0"))
-    drain(run, "every_request_can_finish")
-    assert len(run.machine.state.engine("D").free) == 8

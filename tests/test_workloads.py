@@ -23,7 +23,6 @@ from kvproof.strategies.sampling.workloads import (
     MAX_TOKENS,
     jobs,
     longest_prompt,
-    prompts,
 )
 
 FULL = CLUSTERS["full"]
@@ -83,23 +82,6 @@ def test_every_job_fits_and_is_written_in_letters(name: str) -> None:
         assert cluster.disaggregated or not job.embeds
 
     check()
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        pytest.param(lambda p: p == "aabb", id="repeats"),
-        pytest.param(lambda p: p.startswith("aabb") and len(p) > 4, id="extends"),
-        pytest.param(lambda p: p[:3] == "aab" and p[3:4] not in ("b", ""), id="parts inside"),
-        pytest.param(lambda p: p[:2] == "aa" and p[2:3] == "c", id="parts at a boundary"),
-        pytest.param(lambda p: p and p[0] == "c", id="fresh"),
-        pytest.param(lambda p: len(p) == 8, id="fills the pool"),
-    ],
-)
-def test_each_shape_of_prompt_is_drawn(wanted: object) -> None:
-    strategy = prompts(FULL.engines, 8, ("aabb",))
-    prompt = find(strategy, wanted, settings=settings(max_examples=500, database=None))  # type: ignore[arg-type]
-    assert len(prompt) <= 8
 
 
 @given(jobs(CLUSTERS["pd-extra-keys"], "r1", ["ab", "ab.."], embeds=False))
