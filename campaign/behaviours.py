@@ -1,7 +1,7 @@
 """A behaviour is what a run shows, in words without names and numbers of requests and blocks.
 
 A behaviour is an abstract step, two abstract steps one after the other, a hit that earlier prompts
-did not have, the smallest margin of an invariant, a known finding of vLLM, or what the plan of a
+did not have, a known finding of vLLM, or what the plan of a
 connector, of a start-up or of a loop shows. A trace is kept for a behaviour that was not seen
 before. Mistakes are often of one kind of cache group, so the kinds of groups belong to a behaviour.
 
@@ -14,19 +14,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, product
 
-from kvproof.invariants.registry import INVARIANTS
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.step import Admission, Step
 from kvproof.strategies.sampling.abstract_steps import abstract_steps
 
-STEP, PAIR, HIT, MARGIN, KNOWN, PLAN = "step", "pair", "hit", "margin", "known", "plan"
-
-MARGINS = {each.id: each.margin for each in INVARIANTS.values() if each.margin is not None}
+STEP, PAIR, HIT, KNOWN, PLAN = "step", "pair", "hit", "known", "plan"
 
 
 def kind(behaviour: str) -> str:
-    """Return the kind of a behaviour: `step`, `pair`, `hit`, `margin`, `known` or `plan`."""
+    """Return the kind of a behaviour: `step`, `pair`, `hit`, `known` or `plan`."""
     return behaviour.partition(" ")[0]
 
 
@@ -40,11 +37,6 @@ def behaviours(cluster: Cluster, steps: Sequence[Step], met: Iterable[str] = ())
     for first, second in pairwise(each_step):
         yield from (f"{PAIR} {where}: {a}, then {b}" for a, b in product(first, second))
     yield from (f"{HIT} {kinds}, {name}" for name in hits(cluster, steps))
-    for name, margin in MARGINS.items():
-        engines = (engine for step in steps for engine in step.after.engines)
-        found = [m for engine in engines if (m := margin(cluster, engine)) is not None]
-        if found:
-            yield f"{MARGIN} {where}: {name} {min(found)}"
     yield from (f"{KNOWN} {where}: {name}" for name in met)
 
 

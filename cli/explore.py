@@ -97,9 +97,6 @@ def _not_compared(cluster: Cluster) -> list[str]:
     return [f"not compared with what is proved: {said}"] if said else []
 
 
-MARGINS = "smallest margins, less than 0 would be a violation (after events)"
-
-
 def _details(outcome: Outcome) -> list[str]:
     """The lines about a search after its verdict. Beside a violation, whose trace is printed, what
     else was reached is in the output of `--json` alone."""
@@ -111,12 +108,6 @@ def _details(outcome: Outcome) -> list[str]:
         for kind, count in covered["events"].items()
     )
     lines = [f"events (new states): {fired or 'none'}"]
-    margins = [
-        f"{name} {margin['smallest']} ({margin['after_events']})"
-        for name, margin in covered["margins"].items()
-    ]
-    if margins:
-        lines.append(f"{MARGINS}: {', '.join(margins)}")
     goals = ", ".join(f"{goal} ({after})" for goal, after in covered["goals"].items())
     lines.append(f"coverage goals reached (after events): {goals or 'none'}")
     if covered["goals_not_reached"]:

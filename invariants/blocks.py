@@ -4,7 +4,6 @@ hash map."""
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.check import check
 from kvproof.invariants.loop import idle, unpaused
 from kvproof.invariants.parties import logical
@@ -16,7 +15,7 @@ from kvproof.model.facts.loop import Played
 from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
 from kvproof.model.severity import Severity
-from kvproof.model.state import NULL, PREEMPTED, RUNNING, WAITING, Engine, Transfer
+from kvproof.model.state import NULL, Engine, Transfer
 from kvproof.model.step import Read, Step
 
 
@@ -135,22 +134,6 @@ def hash_map_is_sound(engine: Engine) -> Iterator[Judged]:
         )
 
 
-def _tokens_behind_null_blocks(cluster: Cluster, engine: Engine) -> int | None:
-    """Smallest number of tokens between the last leading null entry of a block table and the first
-    token that the next step reads."""
-    found = []
-    for request in engine.requests:
-        if request.status not in (WAITING, RUNNING, PREEMPTED):
-            continue
-        groups = cluster.engine(engine.name).groups
-        for group, table in zip(groups, request.tables, strict=False):
-            null = next((i for i, block in enumerate(table) if block != NULL), len(table))
-            if null:
-                needed = first_token_read(group, request.computed)
-                found.append(needed - null * group.block_size)
-    return min(found, default=None)
-
-
 def _null_in_pool(engine: Engine) -> Iterator[Judged]:
     """Judge that the null block is under no key of the hash map, and not in the free queue."""
     right = 0
@@ -233,7 +216,6 @@ def _null_is_read(reads: Iterable[Read]) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
     killed_by="null_blocks_registered",
     needs=(Need.NULL_BLOCK,),
-    margin=_tokens_behind_null_blocks,
 )
 def null_block_is_nobody(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """The null block is a placeholder in block tables and holds no tokens. vllm#42547 registered it
@@ -248,18 +230,12 @@ def null_block_is_nobody(step: Step, cluster: Cluster) -> Iterator[Judged]:
     yield from _null_is_read(step.effects.reads)
 
 
-def _free_blocks(_cluster: Cluster, engine: Engine) -> int:
-    """The number of free blocks of an engine, which is the margin of the check."""
-    return len(engine.free)
-
-
 @check(
     "free, referenced and null blocks are all blocks, and the free queue has each free block once",
     origin="vllm#42571",
     severity=Severity.WRONG_TOKENS,
     killed_by="double_free",
     needs=(Need.BLOCKS,),
-    margin=_free_blocks,
 )
 def pool_adds_up(engine: Engine) -> Iterator[Judged]:
     """A block is freed twice, and the free queue has it twice or its reference count is negative

@@ -36,10 +36,6 @@ from kvproof.model.step import Step
 
 Function: TypeAlias = Callable[..., Iterable[Judged]]
 
-Margin: TypeAlias = Callable[[Cluster, Engine], int | None]
-"""The distance of an engine from a violation, as a count; None if nothing of the engine can violate
-the check. A search asks it once for each distinct engine."""
-
 GIVEN = ("cluster", "past")
 """The further parameters that a check may name: the `Cluster` of the machine, and the `Past` of a
 fact."""
@@ -82,7 +78,6 @@ class Check:
     killed_by: str = ""
     part: str = ""
     needs: Needs = ()
-    margin: Margin | None = None
     apart: Literal["groups", "connectors", ""] = "groups"
     of_dead: bool = False
     of_two: bool = False
@@ -203,7 +198,6 @@ def check(
     killed_by: str = "",
     part: str = "",
     needs: Needs | None = None,
-    margin: Margin | None = None,
     apart: Literal["groups", "connectors", ""] = "groups",
     of_dead: bool = False,
     of_two: bool = False,
@@ -229,7 +223,6 @@ def check(
             killed_by=killed_by,
             part=part,
             needs=whole if needs is None else needs,
-            margin=margin,
             apart=apart,
             of_dead=of_dead,
             of_two=of_two,

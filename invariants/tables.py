@@ -92,18 +92,12 @@ def _held(cluster: Cluster, engine: Engine) -> Iterator[tuple[str, int, int, int
                 yield request.id, index, len(table) - table.count(NULL), _most_blocks(cfg, group)
 
 
-def _blocks_left(cluster: Cluster, engine: Engine) -> int | None:
-    """Smallest number of blocks that a request could still take without a violation."""
-    return min((may - held for _, _, held, may in _held(cluster, engine)), default=None)
-
-
 @check(
     "a request holds no more window or state blocks than its layers still read",
     origin="vllm#39734",
     severity=Severity.LEAK,
     killed_by="old_states_are_kept",
     needs=(Need.TABLES, Need.LEFT_BEHIND, Need.WINDOWS_KEPT, Need.STATES_KEPT),
-    margin=_blocks_left,
 )
 def no_more_is_held_than_is_read(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     """A window group that frees no block behind the window, or a Mamba group that keeps old states,
@@ -180,19 +174,12 @@ def _counters(cluster: Cluster, engine: Engine) -> Iterator[tuple[Request, int, 
             yield request, index, cached, whole_blocks(tokens, size), loading
 
 
-def _blocks_not_counted(cluster: Cluster, engine: Engine) -> int | None:
-    """Smallest number of full blocks that a request has and does not count as cached yet."""
-    left = (most - cached for _, _, cached, most, _ in _counters(cluster, engine))
-    return min(left, default=None)
-
-
 @check(
     "num_cached_blocks counts only blocks that are hashed or that a hit skipped",
     origin="vllm#42547",
     severity=Severity.BOOKKEEPING,
     killed_by="null_blocks_counted_as_cached",
     needs=(Need.TABLES,),
-    margin=_blocks_not_counted,
 )
 def counter_counts_only_cached(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
     """During a load no block is cached, so `num_cached_blocks` must stay at the number of blocks of

@@ -15,7 +15,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import refuse_unmodelled
-from kvproof.model.events import Event, bare, describe
+from kvproof.model.events import Event, bare
 from kvproof.model.machine import ModelMachine
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.fairness import no_progress
@@ -82,23 +82,14 @@ def _with_blocks(cluster: Cluster, events: Sequence[Event]) -> tuple[Event, ...]
 
 
 def _coverage(cluster: Cluster, reached: SearchGraph) -> dict[str, Any]:
-    """The coverage of a search, as data. `margins` has the smallest margin of each invariant, the
-    number of events after which it occurred, and these events; `goals` has the number of events
-    after which each coverage goal was first reached."""
+    """The coverage of a search, as data. `goals` has the number of events after which each coverage
+    goal was first reached."""
     return {
         "states_distinct": len(reached.parts),
         "states_generated": reached.generated,
         "depth": max(reached.depths),
         "events": dict(sorted(reached.fired.items())),
         "events_new": dict(sorted(reached.new.items())),
-        "margins": {
-            name: {
-                "smallest": smallest,
-                "after_events": reached.depths[at],
-                "trace": [describe(event) for event in reached.trace(at)],
-            }
-            for name, (smallest, at) in sorted(reached.margins.items())
-        },
         "goals": {g: reached.depths[at] + 1 for g, at in sorted(reached.goals.items())},
         "goals_not_reached": [g.id for g in goals_of(cluster) if g.id not in reached.goals],
     }

@@ -50,9 +50,6 @@ class PackedSearch:
         goals = OpenGoals(cluster, self.reached.goals)
         self.steps = LocalSteps(cluster, invariants, self.reached.collapse, goals)
         self.judge = PackedJudge(cluster, invariants)
-        self.margins = [(i.id, i.margin) for i in invariants if i.margin is not None]
-        self.measured: set[int] = set()
-        self._measure(0)
 
     look_states = 200
 
@@ -91,27 +88,12 @@ class PackedSearch:
             if target is None:
                 target = reached.add(after, (origin, taken.event))
                 reached.new[kind] += 1
-                self._measure(target)
             for goal in taken.goals:
                 if goal not in reached.goals:
                     reached.goals[goal] = origin
                     self.steps.goals.drop(goal)
             reached.join(origin, target, taken.event)
         reached.expanded += 1
-
-    def _measure(self, number: int) -> None:
-        """Record a new smallest margin of an invariant."""
-        reached = self.reached
-        for part in reached.parts[number][: len(self.cluster.engines)]:
-            if part in self.measured:
-                continue
-            self.measured.add(part)
-            engine = reached.collapse.components[part]
-            for name, margin in self.margins:
-                found = margin(self.cluster, engine)
-                least = reached.margins.get(name)
-                if found is not None and (least is None or found < least[0]):
-                    reached.margins[name] = (found, number)
 
     def _fail(self, event: Event, origin: int) -> None:
         """Take a step again with all details, and record the most severe finding."""

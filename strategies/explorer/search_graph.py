@@ -19,9 +19,8 @@ class SearchGraph:
     that change nothing, with their state. Events have no block ids.
 
     `finding` ended the search; the last of its `events` leads to no state of the graph. `cut` is
-    whether the search ended before all states were expanded. `margins` has, by invariant, its
-    smallest margin and the state with it; `goals` has, by coverage goal, the state from which it
-    was first reached."""
+    whether the search ended before all states were expanded. `goals` has, by coverage goal, the
+    state from which it was first reached."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.collapse = Collapse(cluster)
@@ -38,7 +37,6 @@ class SearchGraph:
         self.finding: Finding | None = None
         self.events: tuple[Event, ...] = ()
         self.cut = False
-        self.margins: dict[str, tuple[int, int]] = {}
         self.goals: dict[str, int] = {}
         self.add(self.collapse.parts(initial(cluster)), None)
 
