@@ -8,7 +8,6 @@ one. Steps in which vLLM makes another permitted choice than the reference are c
 import argparse
 import sys
 import tempfile
-import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -31,9 +30,6 @@ from kvproof.reports.screen import say
 from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.run import Violated
 from kvproof.strategies.verdict import Outcome, Verdict
-
-SOON_S = 3.0
-"""The time of shrinking after which a violation is shown where no terminal is, in seconds."""
 
 NEEDS_EARLIER = (
     "Alone, in a fresh process, this run does not break the check: it needs what earlier episodes "
@@ -187,14 +183,11 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
     from kvproof.strategies.sampling.wide import random_clusters, sample_many
 
     seen: dict[str, dict[str, int]] = {}
-    timers: list[threading.Timer] = []
 
     def found(violated: Violated) -> None:
         note()
-        waits_s = 0.0 if live_line.wanted() else SOON_S
-        timers.append(threading.Timer(waits_s, _show_first, [violated]))
-        timers[-1].daemon = True
-        timers[-1].start()
+        if live_line.wanted():
+            _show_first(violated)
 
     def note() -> None:
         if machine.met is not None and machine.policy is not None and not seen:
@@ -219,8 +212,5 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
             )
         except AdapterDrift as drift:
             return undriven(drift)
-        finally:
-            for timer in timers:
-                timer.cancel()
     note()
     return replace(outcome, coverage={**outcome.coverage, **seen})

@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kvproof.cli import sample
 from kvproof.cli.main import main
 from kvproof.live.trees import lend, named
 from kvproof.model.errors import UsageError
@@ -118,7 +117,6 @@ def _no_width(monkeypatch: pytest.MonkeyPatch) -> None:
 def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine prints what an idle one prints: nothing is said because something takes
     long."""
-    monkeypatch.setattr(sample, "SOON_S", 1e6)
     monkeypatch.setattr(live_line, "LINE_EVERY_S", 1e6)
 
 
