@@ -11,7 +11,7 @@ from kvproof.model.records.lines import HeldRequest, RecordedEvent
 from kvproof.model.records.record import Record
 from kvproof.model.records.words import described
 from kvproof.reports.changes import value
-from kvproof.reports.screen import WIDTH, ScreenLine, columns, plain
+from kvproof.reports.screen import ScreenLine, columns
 from kvproof.reports.screen import show as print_lines
 from kvproof.reports.shared_tokens import lines, rows_of_record
 from kvproof.reports.tables import table
@@ -23,11 +23,6 @@ EVENTS_MAX = 20
 INVARIANTS_MAX = 8
 REQUESTS_MAX = 12
 """The largest numbers of invariants, each with a finding, and of requests that are shown."""
-
-
-def render(record: Record, path: Path | None = None, width: int = WIDTH) -> str:
-    """Return the record as text of `width` columns, without colour."""
-    return plain(_lines(record, path, width, whole=False), width)
 
 
 def show(file: TextIO, record: Record, path: Path | None = None, *, whole: bool = False) -> None:

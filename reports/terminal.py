@@ -6,7 +6,6 @@ import os
 import shlex
 import string
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -18,7 +17,7 @@ from kvproof.model.known_finding import KnownFinding
 from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.block_tables import block_tables
-from kvproof.reports.screen import WIDTH, ScreenLine, columns, plain, say
+from kvproof.reports.screen import ScreenLine, columns, say
 from kvproof.reports.screen import show as print_lines
 from kvproof.reports.trace.engines import engines, prompts
 from kvproof.reports.trace.events import events
@@ -42,12 +41,6 @@ class Extra(NamedTuple):
 
 
 NOTHING = Extra()
-
-
-def render(trace: Trace, extra: Extra = NOTHING, width: int = WIDTH) -> str:
-    """Return the trace as text of `width` columns, without colour."""
-    every = chain(_lines(trace, extra, width), map(ScreenLine, extra.rest), _answer(trace, extra))
-    return plain(every, width)
 
 
 def show(file: TextIO, trace: Trace, extra: Extra = NOTHING) -> None:

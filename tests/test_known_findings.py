@@ -21,7 +21,7 @@ from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
-from kvproof.reports.terminal import Extra, render
+from kvproof.reports.terminal import Extra, show
 from kvproof.reports.trace.functions import at_fault
 from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.conformance.tried import holds
@@ -30,6 +30,7 @@ from kvproof.strategies.run import Run, Violated
 from tests.findings import FINDINGS, FOLDER, MODELLED, trace_of
 from tests.mistakes import TOLD
 from tests.planted import under
+from tests.printed import printed
 from tests.watching import Counting, known_faults, live_machine, watched
 
 
@@ -200,7 +201,7 @@ def test_a_finding_is_recognised_from_its_trace(name: str) -> None:
     shows = trace.machine == "live" and name not in SEEN_IN_EFFECTS
     assert known is (KNOWN[name] if shows else None)
     if known is not None:
-        text = " ".join(render(trace, Extra(known=known)).split())
+        text = " ".join(printed(show, trace, Extra(known=known)).split())
         assert text.count(f"Known finding: {name}: {known.says}") == 2
         (function,) = at_fault((), known)
         assert f"In vLLM, at fault: {function}" in text

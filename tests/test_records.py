@@ -15,8 +15,9 @@ from kvproof.model.records.lines import (
     Arrived,
 )
 from kvproof.model.records.record import Happened, Record, read, read_either, write_in
-from kvproof.reports.record import render
+from kvproof.reports.record import show
 from tests.conftest import TESTDATA
+from tests.printed import printed
 from tests.reasons import said
 from tests.sentences import two_sentences
 
@@ -56,7 +57,7 @@ def test_a_record_is_read_as_it_was_written(record: Record, tmp_path: Path) -> N
 
 
 def test_the_report_of_a_record(record: Record, golden: Callable[[str, str], None]) -> None:
-    shown = render(record, Path("record.jsonl"))
+    shown = printed(show, record, Path("record.jsonl"))
     assert max(map(len, shown.splitlines())) <= 80
     golden("record.txt", shown)
 

@@ -1,7 +1,6 @@
 """What a person reads of a trace: golden transcripts, the first lines, and who waits for what."""
 
 import importlib
-import io
 import os
 import subprocess
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
-from kvproof.reports.terminal import Extra, render, shell_word, show
+from kvproof.reports.terminal import Extra, shell_word, show
 from kvproof.reports.trace import in_words
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.hang import hang_of
@@ -30,6 +29,7 @@ from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.waits import DECIDES, HangContext, Lack, waits
 from tests.findings import FOLDER
 from tests.planted import under
+from tests.printed import printed
 
 Golden = Callable[[str, str], None]
 
@@ -47,7 +47,9 @@ def trace_of(fault: str) -> Trace:
     "fault", ["front_trim", "decode_loads_whole_prompt", "align_split_during_load"]
 )
 def test_transcript(fault: str, golden: Golden) -> None:
-    golden(f"{fault}.txt", render(trace_of(fault), Extra(Path("kvproof-traces/example.jsonl"))))
+    golden(
+        f"{fault}.txt", printed(show, trace_of(fault), Extra(Path("kvproof-traces/example.jsonl")))
+    )
 
 
 LIVE = Path(__file__).parent / "testdata" / "vllm_0.32.0_mamba_counter.jsonl"
@@ -55,7 +57,7 @@ LIVE = Path(__file__).parent / "testdata" / "vllm_0.32.0_mamba_counter.jsonl"
 
 
 def test_a_trace_of_real_vllm_is_shown_without_vllm(golden: Golden) -> None:
-    golden("vllm_0.32.0_mamba_counter.txt", render(read(LIVE)))
+    golden("vllm_0.32.0_mamba_counter.txt", printed(show, read(LIVE)))
 
 
 @pytest.mark.parametrize(
@@ -74,10 +76,7 @@ def test_a_shell_reads_the_path_of_the_command_back(name: bytes) -> None:
 
 def test_no_colour_where_there_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    out = io.StringIO()
-    show(out, trace_of("front_trim"))
-    assert out.getvalue() == render(trace_of("front_trim"))
-    assert "\x1b" not in out.getvalue()
+    assert "\x1b" not in printed(show, trace_of("front_trim"))
 
 
 # The answers come first
@@ -94,7 +93,7 @@ def test_a_cause_before_the_last_event_is_marked() -> None:
     found = first_sign(trace)
     assert found is not None
     assert (found.event, found.finding.invariant) == (6, "nothing_reused_under_transfer")
-    text = in_one_line(render(trace))
+    text = in_one_line(printed(show, trace))
     wrong = "Went wrong: event 6, LeaseExpire(r0): a transfer still reads blocks [1, 2]"
     assert text.count(wrong) == 2  # in the first and in the last lines
     mark = "it went wrong here, nothing_reused_under_transfer: a transfer still reads blocks [1, 2]"
@@ -193,7 +192,7 @@ def test_a_hang_names_the_waiting_requests_and_what_they_lack(fault: str) -> Non
     assert trace.finding is not None
     assert trace.finding.sentences[0] == first.sentence
     assert (trace.finding.about.engine, trace.finding.about.request) == LACKS[fault][:2]
-    text = " ".join(render(trace, Extra(Path("t.jsonl"))).split())
+    text = " ".join(printed(show, trace, Extra(Path("t.jsonl"))).split())
     assert found.refuses[0] in text
     if found.begins is not None:
         assert "from here on the events repeat for ever" in text

@@ -12,10 +12,11 @@ from kvproof.model.events import Complete, Event, ResetPrefixCache, Schedule, Su
 from kvproof.model.ghost import common_prefix
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
-from kvproof.reports.record import render
+from kvproof.reports.record import show
 from kvproof.reports.shared_tokens import rows_of_record
 from kvproof.watch.summary import Summary
 from tests.in_vllm import MANAGER, around
+from tests.printed import printed
 from tests.recorded import Recorded, with_jobs
 from tests.sharing import shared_and_hit
 from tests.watching import Observed
@@ -96,7 +97,7 @@ def test_a_record_has_the_rows_of_its_admissions() -> None:
     for row in rows_of_record(record):
         found[row.label] += row.tokens
     assert found == shared
-    text = " ".join(render(record).split())
+    text = " ".join(printed(show, record).split())
     assert "Prefix cache: of 24 prompt tokens that earlier requests share, 16 were hit; 8" in text
 
 
