@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from msgspec import structs
 
 from kvproof.model.config import Cluster, Job
-from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Event
 from kvproof.model.records.record import Record
 from kvproof.model.step import Step
@@ -61,17 +60,6 @@ class Recorded(Observed):
             if not stimuli or any(engine.dead for engine in self.machine.state.engines):
                 return
             self.take(rng.choice(stimuli))
-
-    def until_over(self, *first: Event) -> None:
-        """Take these events, and then the first one that is possible, until nothing is left."""
-        self.take(*first)
-        for _ in range(200):
-            if not (stimuli := self.machine.stimuli()):
-                return
-            try:
-                self.take(stimuli[0])
-            except NotAllowed:
-                return
 
     def records(self) -> dict[str, Record]:
         """A record of each engine: the same in every process and at any time."""
