@@ -15,7 +15,7 @@ from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.presets.random_clusters import LAYOUTS, clusters_with, random_cluster
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.sampling.workloads import longest_prompt
-from tests.reference.features import table
+from tests.reference.lists import features
 
 FULL = Group("full", 2)
 BASICS = {"name", "groups", "num_blocks", "engines", "jobs", "prompt", "max_tokens"}
@@ -65,7 +65,7 @@ def test_a_new_feature_is_one_entry(odd_limits: str) -> None:
         "Engine E combines odd limits and a store, which kvproof does not model. "
         "Use max_requests 2, or store false."
     )
-    assert "| a limit of three requests | `max_requests` |  | a store |  |" in table()
+    assert "| a limit of three requests | `max_requests` |  | a store |  |" in features()
     clusters = [c for c in map(random_cluster, range(200)) if odd_limits in used_by(c)]
     assert clusters
     assert not any("store" in used_by(c) for c in clusters)

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Mapping
 
-from tests.reference import asked, checks, clusters, commands, faults, features, files, verdicts
+from tests.reference import asked, commands, files, lists
 
 BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "asked.md": {"checks": asked.checks, "views": asked.views},
-    "clusters.md": {"presets": clusters.presets},
+    "clusters.md": {"presets": lists.presets},
     "commands.md": {"list": commands.listed, "commands": commands.commands},
-    "faults.md": {"faults": faults.faults},
-    "features.md": {"features": features.table},
+    "faults.md": {"faults": lists.faults},
+    "features.md": {"features": lists.features},
     "files.md": {"cluster": files.cluster, "events": files.events},
-    "invariants.md": {"invariants": checks.invariants, "guards": checks.guards},
-    "verdicts.md": {"verdicts": verdicts.verdicts, "severities": verdicts.severities},
+    "invariants.md": {"invariants": lists.invariants, "guards": lists.guards},
+    "verdicts.md": {"verdicts": lists.verdicts, "severities": lists.severities},
 }
 """The pages, and for each the blocks in it by name."""
