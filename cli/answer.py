@@ -1,7 +1,6 @@
 """This module ends a search: it prints the verdict and writes the trace."""
 
 import argparse
-import dataclasses
 import sys
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -12,7 +11,6 @@ from kvproof.cli.finish import File, finish
 from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import Maker
 from kvproof.cli.parser import Setup
-from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
@@ -23,7 +21,6 @@ from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports.document import of_outcome
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import Extra, show
-from kvproof.strategies.conformance.consequence import leads_to
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
 
@@ -74,23 +71,6 @@ def trace_file(trace: Trace, folder: Path) -> File:
     return File(lambda: write_in(folder, stem, trace), first=True)
 
 
-def followed(setup: Setup, maker: Maker, outcome: Outcome) -> Outcome:
-    """Add to the outcome what a failed guard leads to. Known findings on the way are not
-    consequences."""
-    known = CHECKS.get(outcome.finding.invariant) if outcome.finding else None
-    if known is None or known.kind != "guard":
-        return outcome
-    cluster = outcome.cluster or setup.cluster
-    with (
-        suppress(AdapterDrift),
-        interruption.stoppable(),
-        planted(*setup.faults),
-        closing(maker.search(cluster)) as machine,
-    ):
-        outcome = dataclasses.replace(outcome, leads_to=leads_to(machine, outcome.events))
-    return outcome
-
-
 def answer(
     args: argparse.Namespace,
     setup: Setup,
@@ -102,7 +82,6 @@ def answer(
 ) -> int:
     """Print an outcome, with its trace if it has one, the lines `before` the verdict and more
     `details` after it. The trace is written too. Returns the exit code."""
-    outcome = followed(setup, maker, outcome)
     trace = traced(setup, maker, outcome, args.seed)
     kept = trace_file(trace, args.traces) if trace else None
 
@@ -128,7 +107,6 @@ def answer(
             trace,
             Extra(
                 kept.path if kept else None,
-                outcome.leads_to,
                 rest=(*lines, *([""] if lines else ()), summary(outcome, setup)),
             ),
         )

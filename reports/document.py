@@ -93,7 +93,6 @@ def of_outcome(
             "signature": _signature(cluster, outcome),
             "trace": trace,
             "trace_length": len(outcome.events),
-            "leads_to": outcome.leads_to,
         }
     return {**fields, **covered}
 

@@ -25,16 +25,13 @@ from kvproof.reports.trace.functions import at_fault, functions
 from kvproof.reports.trace.hang import Hang, hang_of
 from kvproof.reports.trace.in_words import in_words
 from kvproof.reports.trace.signs import Sign, first_sign
-from kvproof.strategies.verdict import Consequence
 
 
 class Extra(NamedTuple):
-    """What is known of a trace besides: its file, and the consequence of its finding. With `whole`,
-    nothing is folded. `rest` are lines before the answer at the end. `known` is the known finding
-    of vLLM that the trace shows."""
+    """What is known of a trace besides: its file. With `whole`, nothing is folded. `rest` are lines
+    before the answer at the end. `known` is the known finding of vLLM that the trace shows."""
 
     path: Path | None = None
-    leads_to: Consequence | None = None
     whole: bool = False
     rest: tuple[str, ...] = ()
     known: KnownFinding | None = None
@@ -144,8 +141,6 @@ def _finding(
         yield ScreenLine("No invariant is broken in this trace.", "bold")
     else:
         yield from _broken(trace, trace.finding, extra.known, hang, sign)
-    if extra.leads_to is not None:
-        yield ScreenLine(f"  {extra.leads_to.sentence}")
     if extra.path is not None:
         yield ScreenLine(replay_line(trace, extra.path), hang=0)
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from kvproof.invariants.registry import severity_of
 from kvproof.model.config import Cluster
@@ -42,28 +42,13 @@ OTHERWISE = "otherwise"
 more severe checks."""
 
 
-class Consequence(NamedTuple):
-    """An invariant that breaks `events` events after a guard was not met."""
-
-    events: int
-    finding: Finding
-
-    @property
-    def sentence(self) -> str:
-        """In words: "4 events later: pool_adds_up: ..."."""
-        later = f"{self.events} event{'s' * (self.events > 1)} later"
-        when = later if self.events else "at the same event"
-        return f"{when}: {self.finding.invariant}: {self.finding.sentence}"
-
-
 @dataclass(frozen=True)
 class Outcome:
     """A verdict with its evidence.
 
     `events` is the trace of a violation, with all choices filled in; the last event breaks
     `finding`. `cluster` is the cluster of the trace, with its jobs, if the search chose the jobs
-    itself. `coverage` says what was examined; `reason` says why a verdict is UNKNOWN. `leads_to` is
-    the invariant that breaks later in the run, after a guard was not met.
+    itself. `coverage` says what was examined; `reason` says why a verdict is UNKNOWN.
     """
 
     verdict: Verdict
@@ -73,7 +58,6 @@ class Outcome:
     reason: str = ""
     seconds: float = 0.0
     cluster: Cluster | None = None
-    leads_to: Consequence | None = None
 
     @property
     def severity(self) -> Severity | None:
