@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ from kvproof.reports.screen import say
 from kvproof.reports.terminal import Extra, show
 from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.verdict import Outcome, Verdict
+
+NAMES_SHOWN = 4
+"""Names of clusters, or of checks, in the text of an answer."""
 
 
 def traced(setup: Setup, maker: Maker, outcome: Outcome, seed: int) -> Trace | None:
@@ -134,3 +137,13 @@ def summary(outcome: Outcome, setup: Setup) -> str:
         f"{outcome.verdict.value}{why} - {name}{faults}: "
         f"{covered or 'nothing covered'} ({outcome.seconds:.1f} s)"
     )
+
+
+def silent(names: Sequence[str], asked: int) -> list[str]:
+    """Name the checks, of so many that were asked, that had nothing to judge, as far as a line has
+    room."""
+    if not names:
+        return []
+    if len(names) > NAMES_SHOWN:
+        return [f"{len(names)} of {asked} checks had nothing to judge (--json says which)."]
+    return [f"Had nothing to judge: {', '.join(names)}."]

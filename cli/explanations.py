@@ -13,7 +13,6 @@ from typing import NamedTuple, get_args
 
 from kvproof.gate.side.known_plans import plans
 from kvproof.invariants.check import Check
-from kvproof.invariants.goals import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS, FORMER, checks_of
 from kvproof.live.contract.features import FEATURES as OF_CONTRACT
@@ -376,17 +375,6 @@ def _of_contract(name: str) -> Explanation:
     )
 
 
-def _goal(name: str) -> Explanation:
-    one = GOALS[name]
-    return Explanation(
-        kind="a coverage goal, which a search must meet before its green says much",
-        name=name,
-        sentence=f"The goal is met where {one.name}.",
-        where=f"met in the preset {one.met_in}",
-        see=(f"kvproof explore --config {one.met_in}",),
-    )
-
-
 def _severity(name: str) -> Explanation:
     one = BY_SEVERITY[name]
     return Explanation(
@@ -494,7 +482,6 @@ KINDS: dict[str, Kind] = {
     "conformance": Kind(
         "what connects the model to the proofs", lambda: [CONFORMANCE], _conformance
     ),
-    "goals": Kind("what a search must meet", lambda: GOALS, _goal),
     "severities": Kind("how grave a check is", lambda: [*BY_SEVERITY], _severity),
     "words": Kind("what stands in a printed trace", lambda: WORDS, _word, whole=True),
     "verdicts": Kind("the words that an answer begins with", lambda: VERDICTS, _verdict),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import answer
+from kvproof.cli.answer import answer, silent
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.invariants.registry import CHECKS
@@ -107,12 +107,10 @@ def _details(outcome: Outcome) -> list[str]:
         f"{kind} {count} ({covered['events_new'].get(kind, 0)})"
         for kind, count in covered["events"].items()
     )
-    lines = [f"events (new states): {fired or 'none'}"]
-    goals = ", ".join(f"{goal} ({after})" for goal, after in covered["goals"].items())
-    lines.append(f"coverage goals reached (after events): {goals or 'none'}")
-    if covered["goals_not_reached"]:
-        lines.append(f"coverage goals not reached: {', '.join(covered['goals_not_reached'])}")
-    return lines
+    return [
+        f"events (new states): {fired or 'none'}",
+        *silent(covered["nothing_to_judge"], covered["checks"]),
+    ]
 
 
 # Real vLLM.

@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, Removed] = {
         "is now a list of explain", "kvproof explain configs, or kvproof explain NAME --json"
     ),
     "coverage": Removed(
-        "is gone: sample says which of its goals no episode reached",
+        "is gone: sample says which checks had nothing to judge",
         "kvproof sample --machine live --config NAME",
     ),
     "join": Removed("is now kvproof report with two records", "kvproof report P.jsonl D.jsonl"),
@@ -49,7 +49,7 @@ OPTIONS: Mapping[tuple[str, str], Removed] = {
         for command in ("explore", "sample", "report")
     },
     ("sample", "--steps-covered"): Removed(
-        "is gone: sample says which of its goals no episode reached",
+        "is gone: sample says which checks had nothing to judge",
         "kvproof sample --machine live --config NAME",
     ),
     ("explore", "--symmetry"): Removed(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import answer, traced
+from kvproof.cli.answer import NAMES_SHOWN, answer, silent, traced
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.on_releases import replayed_alone
@@ -35,9 +35,6 @@ NEEDS_EARLIER = (
     "Alone, in a fresh process, this run does not break the check: it needs what earlier episodes "
     "left in vLLM."
 )
-
-NAMES_SHOWN = 4
-"""Names of clusters in the text of an answer."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +105,9 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         )
         found = "something new" if known else "one"
         lines.append(_of_others(covered["unseen_at_most"], found, setup.wide))
-    lines += _silent(covered.get("judged") or {}) if outcome.finding is None else []
+    judged = covered.get("judged") or {}
+    if outcome.finding is None:
+        lines += silent([name for name, times in judged.items() if not times], len(judged))
     if outcome.finding is not None and (like := machine.alike.get(outcome.finding.invariant)):
         lines.append(
             f"New: it looks like {like} (kvproof explain {like} says what that is), but the check "
@@ -130,16 +129,6 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         differs = ", ".join(f"{KINDS[kind]} {count}" for kind, count in policy.items())
         lines.append(f"Permitted, and not as the reference chooses (steps): {differs}.")
     return lines
-
-
-def _silent(judged: Mapping[str, int]) -> list[str]:
-    """Name the checks that had nothing to judge, as far as a line has room."""
-    silent = [name for name, times in judged.items() if not times]
-    if not silent:
-        return []
-    if len(silent) > NAMES_SHOWN:
-        return [f"{len(silent)} of {len(judged)} checks had nothing to judge (--json says which)."]
-    return [f"Had nothing to judge: {', '.join(silent)}."]
 
 
 def _clusters(covered: Mapping[str, Any], setup: options.Setup) -> str:

@@ -166,17 +166,22 @@ def broken_by(
 
 
 class Asked:
-    """The checks of one cluster that a search asks very often of one type of things."""
+    """The checks of one cluster that a search asks very often of one type of things. `asked` are
+    their ids, and `silent` those of the checks that had nothing to judge so far."""
 
     def __init__(self, checks: Iterable[Check], kind: type, cluster: Cluster) -> None:
         asked = (check for check in checks if kind in check.judged)
         self._asked = [(check, check.asking(cluster=cluster)) for check in asked]
+        self.asked = frozenset(check.id for check, _ in self._asked)
+        self.silent = set(self.asked)
 
     def violated(self, thing: Any) -> bool:
         """Whether one of the checks does not hold for a thing."""
         for check, ask in self._asked:
             try:
                 for judged in ask(thing):
+                    if judged.times and check.id in self.silent:
+                        self.silent.discard(check.id)
                     if judged.reasons and not judged.excuses:
                         return True
             except Exception as error:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from kvproof.invariants.check import Check, broken
+from kvproof.invariants.check import Check, Tally, broken
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
@@ -31,6 +31,7 @@ class Reached:
     finding: Finding | None = None
     events: tuple[Event, ...] = ()
     cut: bool = False
+    tally: Tally = field(default_factory=Tally)
 
     def trace(self, number: int) -> tuple[Event, ...]:
         """The events of a shortest trace to a state."""
@@ -60,7 +61,7 @@ def search(
             event = bare(step.event)
             reached.generated += 1
             on_step(step)
-            if findings := gravest(broken(cluster, step, invariants)):
+            if findings := gravest(broken(cluster, step, invariants, reached.tally)):
                 reached.finding = findings[0]
                 reached.events = (*reached.trace(origin), event)
                 return reached

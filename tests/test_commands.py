@@ -183,11 +183,12 @@ def test_replay_does_not_know_where_it_cannot_follow(run: Any, as_json: Any) -> 
 
 
 def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
-    args = ("sample", "--config", "full", "--examples", "5", "--invariant")
-    _, out, _ = run(*args, "offered_tokens_are_loaded")
-    assert "Had nothing to judge: offered_tokens_are_loaded." in out.splitlines()
-    _, out, _ = run(*args, "references_are_exact")
-    assert "nothing to judge" not in out
+    for search in (("sample", "--examples", "5"), ("explore",)):
+        args = (*search, "--config", "full", "--invariant")
+        _, out, _ = run(*args, "offered_tokens_are_loaded")
+        assert "Had nothing to judge: offered_tokens_are_loaded." in out.splitlines()
+        _, out, _ = run(*args, "references_are_exact")
+        assert "nothing to judge" not in out
 
 
 # What --json prints (`as_json` looks at its fields)

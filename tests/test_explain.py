@@ -8,7 +8,6 @@ from kvproof.cli.explanations import every_name, explanations
 from kvproof.cli.main import main, parser
 from kvproof.cli.replay import DIFFERS
 from kvproof.gate.side import around_scheduler, known_plans
-from kvproof.invariants.goals import GOALS
 from kvproof.invariants.of_bytes import SEVERITIES
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.connectors.judging import CONTRACT
@@ -37,7 +36,7 @@ def test_every_name_is_explained() -> None:
     printed = {
         *(*CHECKS, *CONTRACT, *around_scheduler.CHECKS, *SEVERITIES, CONFORMANCE),
         *(each for each, _ in known_plans.plans()),
-        *(*FAULTS, *KNOWN, *FINDINGS, *CLUSTERS, *LIVE_CLUSTERS, *FEATURES, *GOALS, *OF_CONTRACT),
+        *(*FAULTS, *KNOWN, *FINDINGS, *CLUSTERS, *LIVE_CLUSTERS, *FEATURES, *OF_CONTRACT),
         *(*everything(), *(each.value for each in Verdict), DIFFERS, *GATE),
         *(name for each in Severity for name in (each.words, each.option)),
     }

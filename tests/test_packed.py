@@ -40,7 +40,8 @@ def packed_differs(
     cluster: Cluster, invariants: Sequence[Check], *, states_max: int = 20_000
 ) -> str | None:
     """The first difference between the packed search of a scope and the plain search; None if all
-    states, edges and findings are equal. For scopes that the plain search can finish."""
+    states, edges and findings are equal, and the checks that had nothing to judge. For scopes that
+    the plain search can finish."""
     plain = search(cluster, invariants, states_max)
     packed = PackedSearch(cluster, invariants)
     while not packed.over and len(packed.reached.parts) <= states_max:
@@ -57,6 +58,9 @@ def packed_differs(
             return f"the {name} are {ours}, and {theirs} when packed"
     if plain.generated != packed.reached.generated:
         return f"{plain.generated} steps were taken, and {packed.reached.generated} when packed"
+    silent = [name for name in packed.asked if not plain.tally.judged[name]]
+    if plain.finding is None and silent != packed.silent:
+        return f"{silent} had nothing to judge, and {packed.silent} when packed"
     return None
 
 

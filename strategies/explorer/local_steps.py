@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvproof.invariants.check import Asked, Check
-from kvproof.invariants.goals import OpenGoals
 from kvproof.model.config import Cluster
 from kvproof.model.events import (
     Event,
@@ -33,12 +32,11 @@ cleared."""
 
 class LocalStep(NamedTuple):
     """A step: the resolved event without block ids, the parts that it changes (place and new
-    number), whether a check of the step fails, and the coverage goals that it reaches."""
+    number), and whether a check of the step fails."""
 
     event: Event
     changes: tuple[tuple[int, int], ...]
     breaks: bool
-    goals: tuple[str, ...]
 
     def after(self, parts: Parts) -> Parts:
         """The parts of a state after this step."""
@@ -68,16 +66,12 @@ class Branch:
 
 
 class LocalSteps:
-    """Takes steps from numbered states. Of `checks`, those of a step are asked of each step, and
-    `goals` are the coverage goals that are not yet reached. `kept` is the number of cached
-    steps."""
+    """Takes steps from numbered states. Of `checks`, those of a step are asked of each step. `kept`
+    is the number of cached steps."""
 
-    def __init__(
-        self, cluster: Cluster, checks: Sequence[Check], collapse: Collapse, goals: OpenGoals
-    ) -> None:
+    def __init__(self, cluster: Cluster, checks: Sequence[Check], collapse: Collapse) -> None:
         self.cluster, self.of_step = cluster, Asked(checks, Step, cluster)
         self.collapse = collapse
-        self.goals = goals
         self.kept = 0
         self._known: dict[Event, Branch] = {}
         self._hidden = hidden_parts(collapse)
@@ -158,8 +152,7 @@ class LocalSteps:
         while True:
             try:
                 breaks = self.of_step.violated(step)
-                goals = tuple(self.goals.met(step))
-                return LocalStep(bare(step.event), changes, breaks, goals), more
+                return LocalStep(bare(step.event), changes, breaks), more
             except Unseen as unseen:
                 more.append(unseen.place)
                 before = self._shown(step.before, parts, more)

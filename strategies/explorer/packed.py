@@ -10,7 +10,6 @@ plus the distinct parts.
 from collections.abc import Iterable, Sequence
 
 from kvproof.invariants.check import Asked, Check, broken
-from kvproof.invariants.goals import OpenGoals
 from kvproof.invariants.registry import gravest
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, bare
@@ -47,9 +46,9 @@ class PackedSearch:
         invariants = [check for check in invariants if not check.ideal]  # no state breaks one
         self.cluster, self.invariants = cluster, tuple(invariants)
         self.reached = SearchGraph(cluster)
-        goals = OpenGoals(cluster, self.reached.goals)
-        self.steps = LocalSteps(cluster, invariants, self.reached.collapse, goals)
+        self.steps = LocalSteps(cluster, invariants, self.reached.collapse)
         self.judge = PackedJudge(cluster, invariants)
+        self.asked = [check.id for check in invariants if check.kind != "eventually"]
 
     look_states = 200
 
@@ -68,6 +67,13 @@ class PackedSearch:
     def expanded(self) -> int:
         """The number of states expanded so far."""
         return self.reached.expanded
+
+    @property
+    def silent(self) -> list[str]:
+        """The ids of the checks that had nothing to judge in the states and steps so far."""
+        of_types = self.steps.of_step, self.judge.of_engine, self.judge.of_state
+        judged = {name for each in of_types for name in each.asked - each.silent}
+        return [name for name in self.asked if name not in judged]
 
     def expand(self) -> None:
         """Take every step from the next state."""
@@ -88,10 +94,6 @@ class PackedSearch:
             if target is None:
                 target = reached.add(after, (origin, taken.event))
                 reached.new[kind] += 1
-            for goal in taken.goals:
-                if goal not in reached.goals:
-                    reached.goals[goal] = origin
-                    self.steps.goals.drop(goal)
             reached.join(origin, target, taken.event)
         reached.expanded += 1
 

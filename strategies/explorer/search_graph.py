@@ -19,8 +19,7 @@ class SearchGraph:
     that change nothing, with their state. Events have no block ids.
 
     `finding` ended the search; the last of its `events` leads to no state of the graph. `cut` is
-    whether the search ended before all states were expanded. `goals` has, by coverage goal, the
-    state from which it was first reached."""
+    whether the search ended before all states were expanded."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.collapse = Collapse(cluster)
@@ -37,7 +36,6 @@ class SearchGraph:
         self.finding: Finding | None = None
         self.events: tuple[Event, ...] = ()
         self.cut = False
-        self.goals: dict[str, int] = {}
         self.add(self.collapse.parts(initial(cluster)), None)
 
     def add(self, parts: Parts, parent: tuple[int, Event] | None) -> int:
