@@ -21,7 +21,7 @@ from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
 from kvproof.live import user_sizes
 from kvproof.live.blame import is_ours, is_refusal
-from kvproof.live.connectors.episode import EpisodeResult, Played, RefusedOptions, play
+from kvproof.live.connectors.episode import EpisodeResult, Played, RefusedPlan, play
 from kvproof.live.connectors.judging import CONTRACT, broken, mixed_up
 from kvproof.live.connectors.search import PlanSearch, accepted
 from kvproof.live.connectors.shipped import IMAGES, SHIPPED
@@ -72,15 +72,15 @@ def subject(workload: Play | Plays) -> TestedConnector:
 def drive(
     workload: Play | Plays, into: Judgement, place: int | None, note: Note | None
 ) -> dict[str, Any]:
-    """Judge the plans of a workload. Returns the kinds of their cache groups. Plans whose options
-    are refused are left out, and have an empty record. Raises AdapterDrift where the kit does not
-    fit this vLLM, or all plans are refused."""
+    """Judge the plans of a workload. Returns the kinds of their cache groups. Plans that this
+    vLLM does not take are left out, and have an empty record. Raises AdapterDrift where the kit
+    does not fit this vLLM, or all plans are refused."""
     chosen, these = subject(workload), _plans(workload)
-    refused: list[RefusedOptions] = []
+    refused: list[RefusedPlan] = []
     for plan in these:
         try:
             one = _Played(workload.connector, chosen, plan, place, note)
-        except RefusedOptions as error:
+        except RefusedPlan as error:
             refused.append(error)
             into.records.append(Record())
             continue

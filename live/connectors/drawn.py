@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from kvproof.live import adapt
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.drawing import of_the_seed
@@ -281,7 +280,7 @@ def plans(
         )
     # Last, so that what is drawn above is the same without them.
     beyond = "" if subject.has_images or subject.hidden else draw(st.sampled_from(BEYOND))
-    if beyond == "embeddings" and adapt.mixes_embeddings():
+    if beyond == "embeddings":
         actions = draw(with_embeddings(actions, size))
     elif beyond == "images" and layers.ranks == 1 and not layers.prefill_ranks:
         actions, room = draw(with_images(actions))

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kvproof.invariants.check import Tally
+from kvproof.live import adapt
 from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.connectors.engine import DrivenEngine
 from kvproof.live.connectors.judging import CONTRACT, broken
@@ -76,24 +77,34 @@ class EpisodeResult:
     excused: Counter[str] = field(default_factory=Counter)
 
 
-class RefusedOptions(UsageError):
+class RefusedPlan(UsageError):
+    """This vLLM does not take what a plan has beside its cache groups. `why` says it in a sentence,
+    and `instead` what to use instead."""
+
+    def __init__(self, why: str, instead: str) -> None:
+        self.why = why
+        super().__init__(f"{why}. Use {instead}.")
+
+
+def _refused(plan: ConnectorPlan, error: BaseException) -> RefusedPlan:
     """An engine with the options of a plan, or with a P that is unlike D, is refused, by the
     connector or because the kit cannot drive it."""
-
-    def __init__(self, plan: ConnectorPlan, error: BaseException) -> None:
-        what, instead = ("The options of this plan are", "a plan without options")
-        if plan.unlike:
-            what, instead = ("P and D of this plan are", "a plan in which they are alike")
-        self.why = f"{what} refused ({last_line(error)})"
-        super().__init__(f"{self.why}. Use {instead}.")
+    what, instead = ("The options of this plan are", "a plan without options")
+    if plan.unlike:
+        what, instead = ("P and D of this plan are", "a plan in which they are alike")
+    return RefusedPlan(f"{what} refused ({last_line(error)})", instead)
 
 
 def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None) -> EpisodeResult:
     """Play a plan on a new engine with a new connector. `note` is called after each action. Raises
-    RefusedOptions if an engine with the options of the plan is refused, and one without them is
-    not, and AdapterDrift if this vLLM lacks something that the kit needs, and names it."""
+    RefusedPlan if an engine with the options of the plan is refused, and one without them is not,
+    or a prompt has token ids and embeddings, and this vLLM takes no such prompt; and AdapterDrift
+    if this vLLM lacks something that the kit needs, and names it."""
     check().require([KIT])
     require_replaced(subject)
+    if plan.has_embeddings and not adapt.mixes_embeddings():
+        why = "A prompt of this vLLM has token ids or embeddings, and not both"
+        raise RefusedPlan(why, "a plan without embeddings")
     past, tally = Past(), Tally()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
         settings = subject.settings(Path(folder), plan.options)
@@ -112,7 +123,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
                     raise
                 stack.close()
                 play(subject, replace(plan, actions=(), options=(), unlike=""))
-                raise RefusedOptions(plan, error) from error
+                raise _refused(plan, error) from error
             stack.enter_context(contextlib.closing(engine))
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 drift: AdapterDrift | None = None

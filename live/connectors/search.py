@@ -22,7 +22,7 @@ from kvproof.live.connectors.drawn import (
     draw_plans,
     unequal,
 )
-from kvproof.live.connectors.episode import EpisodeResult, RefusedOptions, play
+from kvproof.live.connectors.episode import EpisodeResult, RefusedPlan, play
 from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.contract.lookup import last_line, may_take
@@ -48,7 +48,7 @@ class PlanSearch:
     result. `tolerated` counts findings that are less severe than a leak, `known` those that a known
     finding explains, by its name. `unmade` has the plans with whose cache groups the connector
     could not be made, and the exception; `lacking` has those whose groups this vLLM cannot have,
-    and why. `unplayed` counts the plans whose options are refused, by the reason. `tries` counts
+    and why. `unplayed` counts the plans that this vLLM does not take, by the reason. `tries` counts
     the episodes that made the plan smaller; `episodes` and the judged numbers do not include them.
     `first` is the plan that was found first, and its result, before it was made smaller.
     `needs_earlier` says that the plan breaks its check only after earlier episodes."""
@@ -219,7 +219,7 @@ def search(
         """The result of an episode that breaks a rule in a new way."""
         try:
             result = play(subject, plan)
-        except RefusedOptions as error:
+        except RefusedPlan as error:
             found.unplayed[error.why] += 1
             return None
         breaks = found.take(plan, result, known)

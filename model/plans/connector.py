@@ -348,6 +348,11 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
         return ("float16", "bfloat16") if changes else ("float32",)
 
     @property
+    def has_embeddings(self) -> bool:
+        """Whether a prompt has embeddings in place of some tokens."""
+        return any(isinstance(a, SubmitRequest) and a.rows is not None for a in self.actions)
+
+    @property
     def parts_of_states(self) -> int:
         """The number of heads of a state. With tensor parallelism, each rank of the engine, or of
         the two engines, has some of them."""

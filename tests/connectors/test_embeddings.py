@@ -2,11 +2,16 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvproof.cli.connector import _like
-from kvproof.live.adapt import mixes_embeddings
+from kvproof.gate.difference.record import Record
+from kvproof.gate.difference.workload import Plays
+from kvproof.gate.side.plans import driven
+from kvproof.live import adapt
 from kvproof.live.connectors.drawn import HYBRID, draw_plans
+from kvproof.live.connectors.episode import RefusedPlan, play
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.plans.connector import (
     ConnectorPlan,
@@ -19,12 +24,24 @@ from tests.connectors.played import engine_of, played, rules
 from tests.cover import others_nightly
 
 pytestmark = pytest.mark.skipif(
-    not mixes_embeddings(), reason="a prompt of this vLLM mixes nothing"
+    not adapt.mixes_embeddings(), reason="a prompt of this vLLM mixes nothing"
 )
 
 NAMES = "offloading-roomy", "mooncake-store", "nixl-pull"
 READS, LOADED = "request_reads_its_own_tokens", "promised_tokens_are_loaded"
 USED, UNUSED = Rows(0, 8), Rows(0, 8, used=False)
+
+
+def test_a_vllm_without_such_prompts_leaves_these_plans_out_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(adapt, "mixes_embeddings", lambda: False)
+    plans = [ConnectorPlan(engine_of(), two(rows, rows)) for rows in (USED, None)]
+    with pytest.raises(RefusedPlan, match="token ids or embeddings, and not both"):
+        play(SHIPPED[NAMES[0]].subject, plans[0])
+    drawn = tuple(map(msgspec.to_builtins, plans))
+    left, played = driven(Plays("plans", NAMES[0], plans=drawn)).records
+    assert left == Record() != played
 
 
 def two(first: Rows | None, second: Rows | None, *between: Any, family: int = 0) -> Any:

@@ -9,7 +9,7 @@ from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.side import plans as side_plans
 from kvproof.live.connectors import observed
-from kvproof.live.connectors.episode import RefusedOptions, play
+from kvproof.live.connectors.episode import RefusedPlan, play
 from kvproof.live.connectors.search import search
 from kvproof.live.connectors.shipped import ON_DISK, SHIPPED
 from kvproof.live.connectors.shown import shown
@@ -47,7 +47,7 @@ def test_what_was_stored_is_loaded(name: str, options: Options) -> None:
 def test_options_that_are_refused_are_said() -> None:
     no_path = (("kv_offload_backend", "disk"),)
     plan = ConnectorPlan(ENGINE, TWICE, options=no_path)
-    with pytest.raises(RefusedOptions, match="requires disk_path to be set"):
+    with pytest.raises(RefusedPlan, match="requires disk_path to be set"):
         play(of_each("simple-cpu"), plan)
     only_these = replace(of_each("simple-cpu"), options=(no_path,))
     found = search(only_these, 10, 0, shrinks=False)
