@@ -129,15 +129,6 @@ def test_a_part_that_is_not_driven_is_unknown_at_once(
     assert [(each["part"], each["runs"]) for each in record["functions"]] == [(part, 0)]
 
 
-def test_a_budget_that_is_too_short_is_refused(
-    refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base_and_head(tmp_path)
-    monkeypatch.setattr("kvproof.gate.search.budget.measured", lambda *_: 20.0)
-    said = refused(*DIFFERENT, "--budget", "60")
-    assert "Use --budget 270 or more" in said
-
-
 def test_without_torch_it_says_so_before_anything_is_imported(
     refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,5 @@
 """The result of the gate as SARIF 2.1.0, for code scanning: a finding lies on the changed functions
-that its run calls, and its events are a code flow there.
+that its run calls.
 
 Each result has a location, because GitHub refuses a whole file for one result without. What is on
 base is marked as suppressed, what is mended passes, and what cannot be compared is open, so that
@@ -36,9 +36,6 @@ KINDS: dict[Class, str] = {"mended": "pass", "not comparable": "open", "costs": 
 
 ELSEWHERE = GatePlace(file="vllm/__init__.py", line=1, function="vLLM as a whole")
 """The location of a finding whose run calls no changed function that is known."""
-
-EVENTS_MAX = 1000
-"""The number of events of a code flow, the last ones; a reader of GitHub sees no more."""
 
 
 def document(gate: Gate) -> str:
@@ -103,8 +100,6 @@ def _result(gate: Gate, finding: GateFinding, index: int) -> dict[str, Any]:
         "baselineState": STATES[finding.kind],
         "properties": _properties(finding),
     }
-    if finding.events:
-        found["codeFlows"] = [_flow(finding, places[0])]
     if finding.kind not in ("introduced", "costs"):
         why = f"{finding.kind}: base has it, so the pull request does not introduce it"
         found["suppressions"] = [{"kind": "external", "justification": why}]
@@ -138,34 +133,16 @@ def _properties(finding: GateFinding) -> dict[str, Any]:
     return found
 
 
-def _location(place: GatePlace, message: str = "") -> dict[str, Any]:
+def _location(place: GatePlace) -> dict[str, Any]:
     uri = quote(place.file, errors="backslashreplace")
-    found: dict[str, Any] = {
+    name = {"fullyQualifiedName": words.plain(place.function), "kind": "function"}
+    return {
         "physicalLocation": {
             "artifactLocation": {"uri": uri, "uriBaseId": ROOT},
             "region": {"startLine": place.line},
         },
-        "logicalLocations": [
-            {"fullyQualifiedName": words.plain(place.function), "kind": "function"}
-        ],
+        "logicalLocations": [name],
     }
-    return found | ({"message": _text(message)} if message else {})
-
-
-def _flow(finding: GateFinding, place: GatePlace) -> dict[str, Any]:
-    """The events, on the first changed function: which of them calls it is not known."""
-    events = finding.events[-EVENTS_MAX:]
-    last = len(events)
-    steps = [
-        {
-            "executionOrder": number,
-            "importance": "essential" if number == last else "important",
-            "location": _location(place, words.plain(event) or "(no text)"),
-        }
-        for number, event in enumerate(events, 1)
-    ]
-    flow = {"threadFlows": [{"locations": steps}]}
-    return {"message": _text(f"The shortest run found: {words.run_of(finding)}."), **flow}
 
 
 def _invocation(gate: Gate) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from kvproof.gate.difference.judged import Key
 from kvproof.gate.difference.protocol import RecordRun, Seen
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Plays
-from kvproof.gate.search.budget import FOUND, SEARCHED, WEIGHED, enough, require, too_short
+from kvproof.gate.search.budget import FOUND, SEARCHED, WEIGHED, enough, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Cost, costs
 from kvproof.gate.search.needs import in_words
@@ -57,9 +57,8 @@ def judged(
 ) -> GateOutcome:
     """What head introduces, and the rest that is known. Packages that an older vLLM imports, and
     this environment does not have, are installed into the cache folder. Raises UsageError where no
-    vLLM can be imported, or the budget is too short for anything."""
+    vLLM can be imported."""
     require_torch()
-    require(args.budget, environment(trees[1]))
     beside: tuple[Path, ...] = ()
     with suppress(UsageError):  # there is no cache folder
         beside = needed_before(cache_folder(args.cache))

@@ -1,15 +1,22 @@
 """The normal form of code: two functions with the same form do the same.
 
-A form has no documentation, no log calls, no annotations that nobody reads, no decorators that
-nobody but a type checker reads, and no names of locals. A name that a module imports stands for
-what was imported.
+It is the bytecode that Python makes of the code without documentation, log calls, annotations that
+nobody reads, and decorators that nobody but a type checker reads. Locals may be renamed there.
+Parameters keep their names, because callers may use them as keywords, and so do nested functions
+and classes, and everything in a class body. A name that a module imports stands for what was
+imported.
 """
 
 import ast
-from collections.abc import Iterable, Mapping
+import dis
+import warnings
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from types import CodeType
 from typing import Any
 
-from kvproof.gate.source import logs, names, scopes
+from kvproof.gate.source import logs, names
 
 HARMLESS = frozenset(
     {
@@ -19,6 +26,18 @@ HARMLESS = frozenset(
     }
 )
 """Decorators that do not read annotations, by the last part of their names."""
+
+LOOKS_AT_NAMES = frozenset({"locals", "vars", "eval", "exec", "dir", "globals"})
+"""Functions that can see the names of locals."""
+
+LOOKS_AT_AN_OBJECT = frozenset({"vars", "dir"})
+"""Those of `LOOKS_AT_NAMES` that see the names of an object instead, if they are called with
+one."""
+
+LOCALS = frozenset((*dis.haslocal, *dis.hasfree))
+
+OF_MODULE = frozenset(f"{do}_{what}" for do in ("LOAD", "STORE") for what in ("NAME", "GLOBAL"))
+"""The instructions that may name what a module binds."""
 
 Form = Any
 """Nested tuples of plain values, to be compared."""
@@ -45,144 +64,160 @@ class Forms:
         self.imports = imports
         self.has_logger = has_logger
 
-    def of(self, node: ast.AST, keeps_annotations: bool = False) -> Form:
-        """The form of one function, or of one statement of a module or a class body."""
-        reader = _Reader(self, node)
-        reader.keeps_annotations = keeps_annotations
-        return reader.form(node)
+    def of(self, node: ast.stmt | ast.expr, keeps_annotations: bool = False) -> Form:
+        """The form of one function, of one statement of a module or a class body, or of a value."""
+        plain = _Plain(self, node, keeps_annotations).visit(deepcopy(node))
+        if isinstance(plain, ast.expr):  # else a constant would be left out
+            plain = ast.Assign([ast.Name("value", ast.Store())], plain)
+        program = ast.Module([plain] if plain is not None else [], [])
+        for each in ast.walk(program):  # how lines are broken says nothing
+            vars(each).update(dict.fromkeys(each._attributes, 1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = compile(program, "", "exec", dont_inherit=True)
+        keeps = None if _looks_at_names(node) else frozenset(_parameters(code))
+        return _Bytecode(self.imports, keeps).form(code)
 
     def of_head(self, node: ast.ClassDef) -> Form:
         """The form of a class without its body."""
-        return _Reader(self, node).head(node)
+        head = deepcopy(node)
+        head.body = [ast.Pass()]
+        return self.of(head)
 
     def idle(self, node: ast.AST) -> logs.IdleStatements:
         """Finds statements in some code that do nothing."""
-        return logs.IdleStatements(
-            node, lambda: self.has_logger and not scopes.binds_in_function(node, "logger")
-        )
+        return logs.IdleStatements(node, lambda: self.has_logger and not _binds(node, "logger"))
 
-
-class _Reader:
-    def __init__(self, forms: Forms, node: ast.AST) -> None:
-        self.imports = forms.imports
-        self.idle = forms.idle(node)
-        self.names = scopes.ScopeStack(scopes.looks_at_names(node))
-        self.keeps_annotations = False
-
-    def form(self, node: Any) -> Form:
-        if isinstance(node, ast.AST):
-            special = getattr(self, f"_{type(node).__name__}", None)
-            return special(node) if special is not None else self._plain(node)
-        if isinstance(node, list):
-            if node and isinstance(node[0], ast.stmt):
-                return self._body(node)
-            return tuple(map(self.form, node))
-        return node
-
-    def _plain(self, node: ast.AST) -> Form:
-        fields = (getattr(node, field, None) for field in node._fields)
-        return (type(node).__name__, *map(self.form, fields))
-
-    def _body(self, body: Iterable[ast.stmt]) -> Form:
-        return tuple(self.form(each) for each in body if not self._dropped(each))
-
-    def _dropped(self, node: ast.stmt) -> bool:
-        if isinstance(node, ast.AnnAssign) and node.value is None:
-            return not self.keeps_annotations
-        return self.idle(node)
-
-    def _within(self, scope: scopes.NameScope, *parts: Any) -> Form:
-        self.names.scopes.append(scope)
-        try:
-            return tuple(map(self.form, parts))
-        finally:
-            self.names.scopes.pop()
-
-    def _Constant(self, node: ast.Constant) -> Form:
-        return (type(node.value).__name__, repr(node.value))
-
-    def _Name(self, node: ast.Name) -> Form:
-        name = self.names.of(node.id)
-        if name is None:
-            return ("global", self.imports.get(node.id, node.id), type(node.ctx).__name__)
-        return ("local", name, type(node.ctx).__name__)
-
-    def _ExceptHandler(self, node: ast.ExceptHandler) -> Form:
-        name = node.name and (self.names.of(node.name) or node.name)
-        return ("except", self.form(node.type), name, self._body(node.body))
-
-    def _AnnAssign(self, node: ast.AnnAssign) -> Form:
-        if self.keeps_annotations or node.value is None:
-            return self._plain(node)
-        return self._plain(ast.Assign(targets=[node.target], value=node.value))
-
-    def _FunctionDef(self, node: names.Functions) -> Form:
-        outside = tuple(map(self.form, (self._decorators(node), names.defaults(node.args))))
-        kept, self.keeps_annotations = self.keeps_annotations, reads_annotations(node)
-        arguments = self._arguments(node.args)
-        returns = ast.dump(node.returns) if self.keeps_annotations and node.returns else None
-        self.keeps_annotations = False
-        scope = scopes.of_body(names.parameters(node.args), node.body)
-        body = self._within(scope, node.body)
-        self.keeps_annotations = kept
-        more = tuple(map(ast.dump, getattr(node, "type_params", ())))
-        return (type(node).__name__, node.name, outside, arguments, returns, body, more)
-
-    _AsyncFunctionDef = _FunctionDef
-
-    def _Lambda(self, node: ast.Lambda) -> Form:
-        outside = tuple(map(self.form, names.defaults(node.args)))
-        scope = scopes.of_body(names.parameters(node.args), [ast.Expr(node.body)])
-        return ("Lambda", outside, self._arguments(node.args), self._within(scope, node.body))
-
-    def _arguments(self, args: ast.arguments) -> Form:
-        """The parameters without their default values, and which of them have one."""
-        groups = (args.posonlyargs, args.args, args.kwonlyargs)
-        rest = tuple(self._argument(each) for each in (args.vararg, args.kwarg))
-        required = tuple(value is None for value in args.kw_defaults)
-        by_kind = tuple(tuple(map(self._argument, group)) for group in groups)
-        return (by_kind, rest, len(args.defaults), required)
-
-    def _argument(self, node: ast.arg | None) -> Form:
-        if node is None or not self.keeps_annotations or node.annotation is None:
-            return node and node.arg
-        return (node.arg, ast.dump(node.annotation))
-
-    def _ClassDef(self, node: ast.ClassDef) -> Form:
-        outside = self.head(node)
-        kept, self.keeps_annotations = self.keeps_annotations, reads_annotations(node)
-        body = self._within(scopes.of_class(node.body), node.body)
-        self.keeps_annotations = kept
-        return ("ClassDef", node.name, outside, body)
-
-    def head(self, node: ast.ClassDef) -> Form:
-        """The form of a class without its body."""
-        return tuple(map(self.form, (self._decorators(node), node.bases, node.keywords)))
-
-    def _decorators(self, node: names.Functions | ast.ClassDef) -> list[ast.expr]:
-        """The decorators that do something."""
-        return [each for each in node.decorator_list if not self._is_mark(names.chain(each))]
-
-    def _is_mark(self, called: tuple[str, ...]) -> bool:
-        first, *rest = called or ("",)
+    def is_mark(self, called: ast.expr) -> bool:
+        """Whether a decorator does nothing."""
+        first, *rest = names.chain(called) or ("",)
         module, _, attribute = ".".join((self.imports.get(first, ""), *rest)).partition(":")
         if not attribute:
             module, _, attribute = module.rpartition(".")
         return (module, attribute) in names.MARKS
 
-    def _Nonlocal(self, node: ast.Nonlocal) -> Form:
-        return ("Nonlocal", *(self.names.of(name) or name for name in node.names))
 
-    def _comprehension(self, node: Any) -> Form:
-        first = self.form(node.generators[0].iter)
-        scope = scopes.of_targets(node.generators)
-        fields = ("elt", "key", "value")
-        values = [getattr(node, field) for field in fields if hasattr(node, field)]
-        rest = [
-            (each.target, each.iter if number else None, each.ifs, each.is_async)
-            for number, each in enumerate(node.generators)
-        ]
-        parts = self._within(scope, *(part for each in rest for part in each), *values)
-        return (type(node).__name__, first, parts)
+class _Plain(ast.NodeTransformer):
+    """Leaves out what does nothing. `keeps` says whether something reads the annotations of the
+    fields here; in a function nothing does."""
 
-    _ListComp = _SetComp = _DictComp = _GeneratorExp = _comprehension
+    def __init__(self, forms: Forms, node: ast.AST, keeps: bool) -> None:
+        self.forms = forms
+        self.idle = forms.idle(node)
+        self.keeps: bool | None = keeps
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        """A node without idle statements."""
+        for name in ("body", "orelse", "finalbody"):
+            body = getattr(node, name, None)
+            if isinstance(body, list) and body:
+                busy = [each for each in body if not self.idle(each)]
+                setattr(node, name, busy or ([] if name == "orelse" else [ast.Pass()]))
+        return super().generic_visit(node)
+
+    def visit_FunctionDef(self, node: names.Functions) -> ast.AST:
+        """A function without annotations, unless something may read them."""
+        if not reads_annotations(node):
+            node.returns = None
+            for each in ast.walk(node.args):
+                if isinstance(each, ast.arg):
+                    each.annotation = None
+        return self._inner(node, None)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """A class, with the annotations of its fields where something may read them."""
+        return self._inner(node, reads_annotations(node))
+
+    def _inner(self, node: names.Functions | ast.ClassDef, keeps: bool | None) -> ast.AST:
+        marks = [each for each in node.decorator_list if self.forms.is_mark(each)]
+        node.decorator_list = [each for each in node.decorator_list if each not in marks]
+        before, self.keeps = self.keeps, keeps
+        found = self.generic_visit(node)
+        self.keeps = before
+        return found
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        """An assignment. In a function an annotation alone makes a name a local."""
+        if self.keeps is None:
+            node.annotation = ast.Constant(None)
+        elif not self.keeps:
+            if node.value is None:
+                return None
+            return self.generic_visit(ast.Assign([node.target], node.value))
+        return self.generic_visit(node)
+
+
+class _Bytecode:
+    """Makes the forms of compiled code. The names in `keeps` are not replaced; none is where it is
+    None."""
+
+    def __init__(self, imports: Mapping[str, str], keeps: frozenset[str] | None) -> None:
+        self.imports = imports
+        self.keeps = keeps
+        self.shared: dict[str, str] = {}
+
+    def form(self, code: CodeType) -> Form:
+        """The form of a program, of a function or of the body of a class."""
+        own: dict[str, str] = {}
+        closed = {*code.co_cellvars, *code.co_freevars}
+
+        def local(name: str) -> str:
+            if self.keeps is None or name in self.keeps:
+                return name
+            known, mark = (self.shared, "&") if name in closed else (own, "$")
+            return known.setdefault(name, f"{mark}{len(known)}")
+
+        rows = []
+        for each in dis.get_instructions(code):
+            value = each.argval
+            if each.opcode in LOCALS:
+                value = tuple(map(local, value)) if isinstance(value, tuple) else local(value)
+            elif each.opname in OF_MODULE:
+                value = self.imports.get(value, value)
+            elif each.opcode in dis.hasconst and each.arg is not None:
+                value = self._constant(code.co_consts[each.arg])
+            rows.append((each.opname, value))
+        kinds = code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount
+        return (code.co_name, kinds, _given(code), code.co_exceptiontable, tuple(rows))
+
+    def _constant(self, value: object) -> Form:
+        is_code = isinstance(value, CodeType)
+        return self.form(value) if is_code else (type(value).__name__, repr(value))
+
+
+def _given(code: CodeType) -> tuple[str, ...]:
+    """The names of the parameters of a function."""
+    rest = sum(bool(code.co_flags & flag) for flag in (CO_VARARGS, CO_VARKEYWORDS))
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + rest]
+
+
+def _parameters(code: CodeType) -> Iterator[str]:
+    """The names of all parameters in a program."""
+    yield from _given(code)
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _parameters(each)
+
+
+def _looks_at_names(node: ast.AST) -> bool:
+    """Whether some code can see the names of its locals."""
+    mentions = calls_with_object = 0
+    for each in names.walk(node):
+        if isinstance(each, ast.Name):
+            mentions += each.id in LOOKS_AT_NAMES
+        elif isinstance(each, ast.Call) and isinstance(each.func, ast.Name):
+            # `vars(*found)` may have no object.
+            given = any(not isinstance(one, ast.Starred) for one in each.args)
+            calls_with_object += given and each.func.id in LOOKS_AT_AN_OBJECT
+    return mentions > calls_with_object
+
+
+def _binds(node: ast.AST, name: str) -> bool:
+    """Whether a function, or one inside it, has a parameter or a local of this name."""
+    return any(
+        (isinstance(each, ast.arg) and each.arg == name)
+        or (name in names.binds(each) and not isinstance(each, names.FUNCTIONS))
+        for each in names.walk(node)
+    )

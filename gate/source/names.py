@@ -79,13 +79,6 @@ def defaults(args: ast.arguments) -> list[ast.expr]:
     return [*args.defaults, *(value for value in args.kw_defaults if value is not None)]
 
 
-def parameters(args: ast.arguments) -> list[str]:
-    """The names of all parameters."""
-    every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
-    rest = [each for each in (args.vararg, args.kwarg) if each is not None]
-    return [each.arg for each in (*every, *rest)]
-
-
 def imported_as(alias: ast.alias) -> str:
     """The name that an import binds."""
     return alias.asname or alias.name.split(".")[0]
