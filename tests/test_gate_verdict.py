@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.protocol import KitConnector, MissingFeature, Recorded, Seen
+from kvproof.gate.difference.protocol import KitConnector, Recorded, Seen
 from kvproof.gate.difference.record import Need, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Follow, Play, Plays, Workload, follow
@@ -35,7 +35,7 @@ from kvproof.live.trees import Tree
 from kvproof.model import interruption
 from kvproof.model.because import choice, release
 from kvproof.model.severity import Severity
-from kvproof.reports.output.gate import Gate
+from kvproof.reports.output.gate import Gate, GateLost
 from tests.fake_sides import (
     CRASH,
     LEAK,
@@ -276,10 +276,10 @@ def test_equal_runs_that_execute_the_whole_change_show_no_effect(judged: Any) ->
     assert judged(equal, equal, strict=True).exit_code == 3
 
 
-MISSING = MissingFeature("push", "NixlScheduler.x", "")
+MISSING = GateLost(feature="push", entry="NixlScheduler.x", why="")
 
 
-def looking(failure: str = "", *missing: MissingFeature) -> FakeSide:
+def looking(failure: str = "", *missing: GateLost) -> FakeSide:
     return FakeSide(nothing, Seen(failure, missing))
 
 
@@ -325,7 +325,7 @@ def test_a_budget_that_is_used_up_at_once_is_unknown(judged: Any) -> None:
     gate = judged(nothing, nothing, budget=0)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
     assert "is used up before anything is driven: to start both vLLMs takes about" in gate.reason
-    assert "Use --budget" in gate.reason
+    assert "use --budget" in gate.reason
     assert [(each.function, each.runs) for each in gate.functions] == [(SOME, 0)]
 
 

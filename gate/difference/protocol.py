@@ -10,6 +10,7 @@ from kvproof.gate.difference.workload import Workload
 from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
 from kvproof.model.plans.connector import ConnectorPlan
+from kvproof.reports.output.gate import GateLost
 
 
 class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_fields=True):
@@ -70,14 +71,6 @@ InFork: TypeAlias = Drive | RecordRun | AskAccepts | OfFile
 Request: TypeAlias = Look | InFork
 
 
-class MissingFeature(Struct, frozen=True, forbid_unknown_fields=True):
-    """A feature that cannot be driven, with the first entry of the contract that it lacks."""
-
-    feature: str
-    entry: str
-    why: str
-
-
 class KitConnector(Struct, frozen=True, forbid_unknown_fields=True):
     """A connector that the kit knows: its name in the kit's table, and the files and folders of its
     code, relative to the package."""
@@ -94,13 +87,14 @@ class KitConnector(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Seen(_Message, frozen=True):
-    """What can be driven. `failure` says why nothing can, else it is empty; `lacks` is the module
-    without which vLLM cannot be imported, where one is missing. `connectors` are those that the kit
-    knows. `unwatched` are changed files in which no call could be put, and why: what runs reach of
-    these is not known."""
+    """What can be driven. `failure` says why nothing can, else it is empty; `missing` are the
+    features that cannot, each with the first entry of the contract that it lacks; `lacks` is the
+    module without which vLLM cannot be imported, where one is missing. `connectors` are those that
+    the kit knows. `unwatched` are changed files in which no call could be put, and why: what runs
+    reach of these is not known."""
 
     failure: str
-    missing: tuple[MissingFeature, ...]
+    missing: tuple[GateLost, ...]
     connectors: tuple[KitConnector, ...] = ()
     lacks: str = ""
     unwatched: tuple[str, ...] = ()

@@ -35,16 +35,16 @@ from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.result import Result, pairs, severity
 from kvproof.gate.difference.workload import (
     Engines,
-    Episodes,
     Fixed,
     Play,
     Plays,
     Workload,
     follow,
 )
+from kvproof.gate.search import pairing
 from kvproof.gate.search.fresh import Runs
 from kvproof.gate.search.needs import Needs
-from kvproof.gate.search.pairing import Halves, driven
+from kvproof.gate.search.pairing import together
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.trial import TRIES_IN_ALL, Trial, tried
 from kvproof.gate.search.unseen import ShownNear, unseen
@@ -178,10 +178,29 @@ class Comparison:
         """The results of both sides, which take the same runs. Raises Ended."""
         drawn = [self._drawn(each) for each in workloads]
         self._as_drawn.update({each.name: each for each in drawn})
-        shared = [Halves(each) if isinstance(each, Episodes) else each for each in drawn]
-        return self.at_once(
-            lambda side: self._driven(0, side, shared), lambda side: self._driven(1, side, shared)
+        on_base, on_head = self.at_once(
+            lambda base: pairing.own(0, base, self._asked(0, drawn)),
+            lambda head: pairing.own(1, head, self._asked(1, drawn)),
         )
+        again_on_base, again_on_head = self.at_once(
+            lambda base: pairing.of_the_other(base, drawn, on_head),
+            lambda head: pairing.of_the_other(head, drawn, on_base),
+        )
+        return (
+            [self._not_there(0, e) or together(e, on_base, again_on_base) for e in drawn],
+            [self._not_there(1, e) or together(e, again_on_head, on_head) for e in drawn],
+        )
+
+    def _asked(self, number: int, workloads: Sequence[Workload]) -> list[Workload]:
+        """The workloads without plans for connectors that a side does not have."""
+        return [each for each in workloads if self._not_there(number, each) is None]
+
+    def _not_there(self, number: int, workload: Workload) -> Result | None:
+        """The result of plans for a connector that a side does not have."""
+        known = self._accepts.get(workload.connector) if isinstance(workload, Plays) else None
+        if known is None or not known[number].reason:
+            return None
+        return Result(workload.name, reason=known[number].reason, entry=known[number].entry)
 
     def sides(self, workload: Workload) -> tuple[Result, Result]:
         """What base and head show of a workload that is none of the search. Several breaks may be
@@ -266,25 +285,6 @@ class Comparison:
             both = self.at_once(lambda base: base.accepts(name), lambda head: head.accepts(name))
             self._accepts[name] = both
         return with_plans(workload, accepted_by_both(*self._accepts[name]))
-
-    def _driven(
-        self, number: int, side: Side, workloads: Sequence[Workload | Halves]
-    ) -> list[Result]:
-        """The results on one side. A connector that it does not have is not asked."""
-        results: dict[str, Result] = {}
-        asked: list[Workload | Halves] = []
-        for each in workloads:
-            known = self._accepts.get(each.connector) if isinstance(each, Plays) else None
-            if isinstance(each, Plays) and known and known[number].reason:
-                reason, entry = known[number].reason, known[number].entry
-                results[each.name] = Result(each.name, reason=reason, entry=entry)
-            else:
-                asked.append(each)
-        results |= {each.name: each for each in driven(number, side, asked)}
-        return [
-            results[(each.workload if isinstance(each, Halves) else each).name]
-            for each in workloads
-        ]
 
     @property
     def one_sided(self) -> list[str]:
@@ -378,31 +378,16 @@ class Comparison:
         return None
 
     def _confirm(self, candidate: Candidate) -> None:
-        """Confirm what head breaks."""
-        key = candidate.found.key
+        """Confirm what head breaks: in its run alone or, where that needs what earlier ones left,
+        in all runs of its workload once more. Base takes the same."""
+        name, key = candidate.workload, candidate.found.key
         self._tries[key, features_of(candidate.found)] += 1
-        run = as_run(candidate.workload, candidate.found)
-        [(base, head)] = self.results([run], reach=True)
-        again = same(key, head)
-        if again is None:
-            self._confirm_with_all(candidate)
-        elif the_same(key, base) or dies_alike(key, base):
-            self.on_both.add(key)
-        elif base.reason:
-            self.unconfirmed.append(candidate)
-        else:
-            one = Confirmed(candidate.workload, again, frozenset(head.reached))
-            explained = any(pair.explains(again.need) for pair in pairs(base, head))
-            self._tell(one, run, explained=explained)
-
-    def _confirm_with_all(self, candidate: Candidate) -> None:
-        """Confirm what head breaks only in all runs of the workload once more: it needs what
-        earlier ones left. Base takes the same runs once more, too."""
-        key, workload = candidate.found.key, self.workloads[candidate.workload]
-        if isinstance(workload, Fixed):
-            self.not_again.append(candidate)
-            return
-        [base], [head] = self._both([workload])
+        kind: Workload = as_run(name, candidate.found)
+        [(base, head)] = self.results([kind], reach=True)
+        alone = same(key, head) is not None
+        if not alone and not isinstance(self.workloads[name], Fixed):
+            kind = self.workloads[name]
+            [base], [head] = self._both([kind])
         again = same(key, head)
         if again is None:
             self.not_again.append(candidate)
@@ -411,8 +396,9 @@ class Comparison:
         elif base.reason:
             self.unconfirmed.append(candidate)
         else:
-            one = Confirmed(candidate.workload, again, frozenset(head.reached), alone=False)
-            self._tell(one, workload, size=len(head.records))
+            one = Confirmed(name, again, frozenset(head.reached), alone=alone)
+            explained = alone and any(pair.explains(again.need) for pair in pairs(base, head))
+            self._tell(one, kind, size=0 if alone else len(head.records), explained=explained)
 
     def _tell(
         self, one: Confirmed, kind: Workload, *, size: int = 0, explained: bool = False

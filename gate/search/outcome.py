@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.order import touched
-from kvproof.gate.difference.protocol import MissingFeature, Seen
+from kvproof.gate.difference.protocol import Seen
 from kvproof.gate.difference.record import COUNTER, Pair
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Play
@@ -80,10 +80,12 @@ def output(
 ) -> Gate:
     """The output, with the exit code of the verdict."""
     findings = tuple(_findings(args.fail_on, changes, found))
-    lost = _lost(found.seen)
-    verdict, reason = _verdict(changes, findings, lost, found)
+    lost, both = _lost(found.seen), found.comparison
+    runs = [(name, pair) for name, _, pair in both.all_pairs()] if both else []
+    apart = [name for name, pair in runs if pair.parts_at is not None]
+    verdict, reason = _verdict(changes, findings, lost, found, runs)
     functions = tuple(each.key for each in changes.accounting)
-    so_far = found.comparison.reached_by() if found.comparison else set()
+    so_far = both.reached_by() if both else set()
     base, head = trees
     return Gate(
         exit_code=_exit_code(args, verdict, findings),
@@ -95,13 +97,12 @@ def output(
         head=_tree(head, found, 1),
         changed_functions=functions,
         reached=tuple(each.key for each in changes.accounting if each.ran(so_far)),
-        functions=tuple(_functions(changes, found.comparison, so_far)),
-        watched=len(_watched(found.comparison))
-        or (found.comparison.looked_at if found.comparison else 0),
-        ran=_ran(found.comparison, changes),
+        functions=tuple(_functions(changes, both, so_far, {*apart})),
+        watched=len(_watched(both)) or (both.looked_at if both else 0),
+        ran=_ran(both, changes, len(runs), len(apart)),
         findings=findings,
-        costs=tuple(_costs(found.comparison, found.costs)),
-        differs=tuple(_differs(found.comparison)),
+        costs=tuple(_costs(both, found.costs)),
+        differs=tuple(_differs(both)),
         lost=lost,
         not_run=tuple(found.not_run),
         found=figure(changes) if verdict in ("SAMPLED", "NO EFFECT", "COSTS") else UNSET,
@@ -110,7 +111,11 @@ def output(
 
 
 def _verdict(
-    changes: Changes, findings: Sequence[GateFinding], lost: Sequence[GateLost], found: GateOutcome
+    changes: Changes,
+    findings: Sequence[GateFinding],
+    lost: Sequence[GateLost],
+    found: GateOutcome,
+    runs: Sequence[tuple[str, Pair]],
 ) -> tuple[Any, str]:
     """The verdict and its reason. A finding below --fail-on does not make up for what is not
     known."""
@@ -128,17 +133,18 @@ def _verdict(
         return "VIOLATED", ""
     if found.costs or "costs" in kinds:
         return "COSTS", ""
-    return ("NO EFFECT" if _had_no_effect(found.comparison, changes) else "SAMPLED"), ""
+    return ("NO EFFECT" if _had_no_effect(found.comparison, changes, runs) else "SAMPLED"), ""
 
 
-def _had_no_effect(comparison: Comparison | None, changes: Changes) -> bool:
+def _had_no_effect(
+    comparison: Comparison | None, changes: Changes, runs: Sequence[tuple[str, Pair]]
+) -> bool:
     """Whether base and head were equal in every run, in runs that execute each change."""
-    taken = _all_pairs(comparison)
-    if comparison is None or not any(pair.comparable for _, pair in taken):
+    if comparison is None or not any(pair.comparable for _, pair in runs):
         return False
-    if _differing(comparison):
+    if any(pair.parts_at is not None for _, pair in runs):
         return False
-    ran = {key for name in {name for name, _ in taken} for key in comparison.reached(name)}
+    ran = {key for name in {name for name, _ in runs} for key in comparison.reached(name)}
     return all(each.ran_whole(ran) for each in changes.accounting)
 
 
@@ -165,12 +171,13 @@ def _watched(
 
 
 def _functions(
-    changes: Changes, comparison: Comparison | None, so_far: Collection[str]
+    changes: Changes, comparison: Comparison | None, so_far: Collection[str], apart: set[str]
 ) -> Iterator[GateFunction]:
-    """The changed functions: first what is accounting and was not reached, last what is outside."""
+    """The changed functions: first what is accounting and was not reached, last what is outside.
+    The sides part in the workloads `apart`."""
     ours, watched = changes.accounting, _watched(comparison)
     runs = Counter(each.key for called in watched for each in ours if each.ran(called))
-    unequal = _watched(comparison, {*_differing(comparison)})
+    unequal = _watched(comparison, apart)
     effect = Counter(each.key for called in unequal for each in ours if each.ran(called))
     for each in sorted(ours, key=lambda one: min(runs[one.key], 1)):
         places = [place_of(key) for key in each.statements if key not in so_far]
@@ -265,13 +272,9 @@ def _tree(tree: Tree, found: GateOutcome, side: int) -> GateTree:
         version=tree.version,
         fingerprint=fingerprint(tree),
         path=str(tree.package.parent) if tree.folders else None,
-        not_driven=tuple(map(_missing, seen[side].missing)) if seen else (),
+        not_driven=seen[side].missing if seen else (),
         known_findings=tuple(sorted({key.by for key in breaks if key.by})),
     )
-
-
-def _missing(missing: MissingFeature) -> GateLost:
-    return GateLost(feature=missing.feature, entry=missing.entry, why=missing.why)
 
 
 def _lost(seen: tuple[Seen, Seen] | None) -> tuple[GateLost, ...]:
@@ -279,10 +282,10 @@ def _lost(seen: tuple[Seen, Seen] | None) -> tuple[GateLost, ...]:
     if seen is None or seen[0].failure or seen[1].failure:
         return ()
     before = {each.feature for each in seen[0].missing}
-    return tuple(_missing(each) for each in seen[1].missing if each.feature not in before)
+    return tuple(each for each in seen[1].missing if each.feature not in before)
 
 
-def _ran(comparison: Comparison | None, changes: Changes) -> GateRan:
+def _ran(comparison: Comparison | None, changes: Changes, compared: int, differing: int) -> GateRan:
     if comparison is None or not comparison.names:
         return GateRan(traces=0, sampled=0, steps=0)
     traces = sum(isinstance(comparison.workloads[n], Follow) for n in comparison.names)
@@ -291,8 +294,8 @@ def _ran(comparison: Comparison | None, changes: Changes) -> GateRan:
         traces=traces,
         sampled=len(comparison.names) - traces,
         steps=sum(result.steps for result in comparison.on_head.values()),
-        compared=len(_all_pairs(comparison)),
-        differing=len(_differing(comparison)),
+        compared=compared,
+        differing=differing,
         unseen=round(unseen, 4),
         unseen_max=UNSEEN_MAX,
     )
@@ -334,14 +337,3 @@ def _differs(comparison: Comparison | None) -> Iterator[GateDifference]:
     for each in differences(comparison.counted) if comparison else ():
         if each.what not in COUNTER:
             yield GateDifference(**each._asdict())
-
-
-def _all_pairs(comparison: Comparison | None) -> list[tuple[str, Pair]]:
-    """All runs of which both sides have a record, each with the name of its workload."""
-    return [(name, pair) for name, _, pair in comparison.all_pairs()] if comparison else []
-
-
-def _differing(comparison: Comparison | None) -> list[str]:
-    """The name of the workload of each run in which base and head differ in something that can be
-    seen."""
-    return [name for name, pair in _all_pairs(comparison) if pair.parts_at is not None]

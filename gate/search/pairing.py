@@ -1,12 +1,10 @@
-"""Random runs that both sides take: one side draws a half of them, and the other takes the same, so
-that the runs of base and head can be compared. Nobody waits while there is something to draw."""
+"""Random runs that both sides take: each side draws a half of them, and the other takes the same,
+so that the runs of base and head can be compared."""
 
-from collections.abc import Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.record import Taken
 from kvproof.gate.difference.result import Result, joined
 from kvproof.gate.difference.workload import Again, Episodes, Workload
 from kvproof.gate.search.side import Side
@@ -14,55 +12,38 @@ from kvproof.gate.search.side import Side
 APART = 700_000
 """The seeds of the halves of one workload are so far apart."""
 
-
-class Halves:
-    """The halves of random episodes: the first is drawn by base (side 0), the second by head."""
-
-    def __init__(self, workload: Episodes) -> None:
-        self.workload = workload
-        second = workload.episodes // 2
-        self._drawn = (
-            replace(workload, episodes=workload.episodes - second),
-            replace(workload, episodes=second, seed=workload.seed + APART) if second else None,
-        )
-        self._taken: tuple[Future[tuple[Taken, ...]], ...] = Future(), Future()
-
-    def draw(self, number: int, side: Side) -> list[Result]:
-        """The result of the half of a side, which gives its runs to the other. Raises Ended."""
-        half, taken = self._drawn[number], self._taken[number]
-        found: list[Result] = []
-        if half is not None:
-            found = side.drive([half], reach=True, taken=True)
-        taken.set_result(tuple(run for each in found for run in each.taken))
-        return found
-
-    def take(self, number: int, side: Side) -> list[Result]:
-        """The result of the other side's half. Raises Ended."""
-        if runs := self._taken[1 - number].result():
-            again = Again(self.workload.name, self.workload.cluster, runs)
-            return side.drive([again], reach=True)
-        return []
-
-    def fail(self, number: int, error: BaseException) -> None:
-        """A side has ended: the other does not wait for its half."""
-        if not self._taken[number].done():
-            self._taken[number].set_exception(error)
+Results = Mapping[str, Result]
+"""The results of workloads by name."""
 
 
-def driven(number: int, side: Side, workloads: Sequence[Workload | Halves]) -> list[Result]:
-    """The results on one side (0 is base, 1 is head), in order. Raises Ended."""
-    halves = [each for each in workloads if isinstance(each, Halves)]
-    results = []
-    try:
-        for each in workloads:
-            if isinstance(each, Halves):
-                parts = [each.draw(number, side), each.take(number, side)]
-                of_base, of_head = parts if number == 0 else parts[::-1]
-                results.append(joined(each.workload.name, [*of_base, *of_head]))
-            else:
-                results += side.drive([each], reach=True)
-    except BaseException as error:
-        for each in halves:
-            each.fail(number, error)
-        raise
-    return results
+def own(number: int, side: Side, workloads: Sequence[Workload]) -> Results:
+    """What one side (0 is base, 1 is head) shows of these workloads; of random episodes it draws
+    its half. Raises Ended."""
+    found = {}
+    for each in workloads:
+        drawn: Workload = each
+        if isinstance(each, Episodes):
+            second = each.episodes // 2
+            if number and not second:
+                continue
+            episodes = second if number else each.episodes - second
+            drawn = replace(each, episodes=episodes, seed=each.seed + APART * number)
+        taken = isinstance(each, Episodes)
+        [found[each.name]] = side.drive([drawn], reach=True, taken=taken)
+    return found
+
+
+def of_the_other(side: Side, workloads: Sequence[Workload], drawn: Results) -> Results:
+    """What a side shows of the episodes that the other one has `drawn`. Raises Ended."""
+    found = {}
+    for each in workloads:
+        runs = drawn[each.name].taken if each.name in drawn else ()
+        if isinstance(each, Episodes) and runs:
+            [found[each.name]] = side.drive([Again(each.name, each.cluster, runs)], reach=True)
+    return found
+
+
+def together(workload: Workload, *parts: Results) -> Result:
+    """The result of a workload on one side: of what base has drawn, and then of the rest."""
+    found = [each[workload.name] for each in parts if workload.name in each]
+    return found[0] if len(found) == 1 else joined(workload.name, found)

@@ -14,7 +14,6 @@ from kvproof.gate.difference.protocol import (
     Drive,
     Driven,
     InFork,
-    MissingFeature,
     ObserveFile,
     OfFileDone,
     Recorded,
@@ -45,6 +44,7 @@ from kvproof.model.signature import signature
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import diff, flat
 from kvproof.model.traces.trace import Trace, write_in
+from kvproof.reports.output.gate import GateLost
 from kvproof.strategies.run import Run
 
 FRAMES_MAX = 5
@@ -62,7 +62,7 @@ def look(probes: Probes) -> Seen:
         lacking = [look for look in contract.missing(feature) if look.entry.feature == feature]
         if lacking:
             first = lacking[0]
-            missing.append(MissingFeature(feature, first.entry.name, first.why))
+            missing.append(GateLost(feature=feature, entry=first.entry.name, why=first.why))
     try:
         contract.require([CORE])
     except AdapterDrift as drift:

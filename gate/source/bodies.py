@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from kvproof.gate.source.names import loaded
 from kvproof.gate.source.units import ERRORS, MODULE, BodyStatement, Module
 
 Differing = tuple[str, frozenset[str]]
@@ -20,11 +19,10 @@ def top(name: str) -> str:
 
 def differing(base: Module, head: Module) -> list[Differing]:
     """The units that only one side has, or that may behave differently."""
-    names = _meaning(base, head)
     found = [
         (name, frozenset({top(name)}))
         for name in dict.fromkeys((*head.units, *base.units))
-        if name != MODULE and _differs(base, head, name, names)
+        if name != MODULE and _differs(base, head, name)
     ]
     try:
         tops = _rest(base, head, MODULE)
@@ -35,23 +33,17 @@ def differing(base: Module, head: Module) -> list[Differing]:
     return [*found, *([(MODULE, tops)] if tops else [])]
 
 
-def _meaning(base: Module, head: Module) -> frozenset[str]:
-    """The imported names that stand for something else on head."""
-    before, after = base.imports.plain, head.imports.plain
-    names = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    if base.has_logger != head.has_logger:
-        names.add("logger")
-    return frozenset(names)
-
-
-def _differs(base: Module, head: Module, name: str, names: frozenset[str]) -> bool:
+def _differs(base: Module, head: Module, name: str) -> bool:
     if name not in base.units or name not in head.units:
         return True
     old, new = base.units[name], head.units[name]
     if len(old.nodes) != len(new.nodes):
         return True
-    same_text = base.text(old) == head.text(new)
-    if same_text and not any(loaded(node) & names for node in (*old.nodes, *new.nodes)):
+    names_mean_the_same = (base.imports.plain, base.has_logger) == (
+        head.imports.plain,
+        head.has_logger,
+    )
+    if names_mean_the_same and base.text(old) == head.text(new):
         return False
     try:
         if name.startswith("<class "):

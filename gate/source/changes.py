@@ -1,7 +1,6 @@
 """What a head changes of a base: the functions of vLLM that may behave differently."""
 
 import gc
-import itertools
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -203,55 +202,18 @@ def _with_statements(
     of_module = cache(Conditions)
     found = []
     for each in functions:
-        of_file = _readable(base, each.file), _readable(head, each.file)
-        only_declared = _only_declared(*of_file, each.name)
-        both = ((), ()) if only_declared else differing(*of_file, each.name)
-        of_both = [
-            {key_of(each.file, sign * lines.start): lines for lines in side}
-            for sign, side in zip((-1, 1), both, strict=True)
-        ]
-        for known, new in zip(keys[each.file], of_both, strict=True):
-            known += [*new.items(), *((each.key + RUNS, lines) for lines in new.values())]
-        of_lines = changed_lines(*of_file, each.name) if any(of_both) else ((), ())
-        changed_texts = [
-            module.lines[line - 1]
-            for module, side in zip(of_file, of_lines, strict=True)
-            if module is not None
-            for line in side
-        ]
-        conditions: list[Condition] = []
-        refused: set[str] = set()
-        for side, module in enumerate(of_file):
-            if module is None or not of_lines[side]:
-                continue
-            of_side = of_module(each.file, module, 2 * side - 1)
-            found_here = [*of_side.of(of_lines[side])]
-            keys[each.file][side] += [
-                (operand.key, range(abs(operand.line), abs(operand.line) + 1))
-                for condition in found_here
-                for operand in condition.operands
-            ]
-            refused.update(k for k, at in of_both[side].items() if at.start in of_side.refusals)
-            conditions += found_here
-        whole[each.file] += [] if any(of_both) else [each.name]
-        texts = {
-            key: module.lines[lines.start - 1 : lines.stop - 1]
-            for module, side in zip(of_file, of_both, strict=True)
-            if module is not None
-            for key, lines in side.items()
-        }
-        found.append(
-            each._replace(
-                declares=only_declared,
-                why=each.why + NO_BODY * only_declared,
-                statements=tuple(texts),
-                raises=frozenset(refused),
-                conditions=tuple(conditions),
-                words=frozenset(
-                    NAME.findall("\n".join((*itertools.chain(*texts.values()), *changed_texts)))
-                ),
-            )
-        )
+        modules = _readable(base, each.file), _readable(head, each.file)
+        if _only_declared(*modules, each.name):
+            each = each._replace(declares=True, why=each.why + NO_BODY)
+        elif any(both := differing(*modules, each.name)):
+            of_lines = changed_lines(*modules, each.name)
+            for side, module in enumerate(modules):
+                if module is not None and of_lines[side]:
+                    of_side = of_module(each.file, module, 2 * side - 1)
+                    each, known = _on_side(each, module, of_side, both[side], of_lines[side])
+                    keys[each.file][side] += known
+        whole[each.file] += [] if each.statements else [each.name]
+        found.append(each)
     elsewhere = moved([condition for each in found for condition in each.conditions])
     found = [
         each._replace(conditions=tuple(one.without(elsewhere) for one in each.conditions))
@@ -259,11 +221,37 @@ def _with_statements(
     ]
     made: list[Places] = []
     for side, package in enumerate((base, head)):
-        modules = {file: _readable(package, file) for file in keys}
+        of_file = {file: _readable(package, file) for file in keys}
         made.append(
-            {f: places(f, m, keys[f][side], whole[f]) for f, m in modules.items() if m is not None}
+            {f: places(f, m, keys[f][side], whole[f]) for f, m in of_file.items() if m is not None}
         )
     return tuple(found), (made[0], made[1])
+
+
+def _on_side(
+    function: ChangedFunction,
+    module: Module,
+    conditions: Conditions,
+    changed: Iterable[Lines],
+    lines: frozenset[int],
+) -> tuple[ChangedFunction, list[tuple[str, Lines]]]:
+    """A function with what is changed of it on one side: these statements, and the conditions on
+    these lines and around them. Beside it, the keys of all of them, each with its lines."""
+    new = {key_of(function.file, conditions.sign * each.start): each for each in changed}
+    here = tuple(conditions.of(lines))
+    of_statements = {line for each in new.values() for line in each}
+    text = "\n".join(module.lines[line - 1] for line in sorted(lines | of_statements))
+    found = function._replace(
+        statements=(*function.statements, *new),
+        raises=function.raises.union(
+            key for key, each in new.items() if each.start in conditions.refusals
+        ),
+        conditions=(*function.conditions, *here),
+        words=function.words.union(NAME.findall(text)),
+    )
+    operands = [(o.key, abs(o.line)) for each in here for o in each.operands]
+    keys = [*new.items(), *((function.key + RUNS, each) for each in new.values())]
+    return found, [*keys, *((key, range(line, line + 1)) for key, line in operands)]
 
 
 def _only_declared(before: Module | None, after: Module | None, name: str) -> bool:

@@ -64,7 +64,7 @@ class Forms:
         self.imports = imports
         self.has_logger = has_logger
 
-    def of(self, node: ast.stmt | ast.expr, keeps_annotations: bool = False) -> Form:
+    def of(self, node: ast.AST, keeps_annotations: bool = False) -> Form:
         """The form of one function, of one statement of a module or a class body, or of a value."""
         plain = _Plain(self, node, keeps_annotations).visit(deepcopy(node))
         if isinstance(plain, ast.expr):  # else a constant would be left out
@@ -183,8 +183,9 @@ class _Bytecode:
         return (code.co_name, kinds, _given(code), code.co_exceptiontable, tuple(rows))
 
     def _constant(self, value: object) -> Form:
-        is_code = isinstance(value, CodeType)
-        return self.form(value) if is_code else (type(value).__name__, repr(value))
+        if isinstance(value, CodeType):
+            return self.form(value)
+        return (type(value).__name__, repr(value))
 
 
 def _given(code: CodeType) -> tuple[str, ...]:

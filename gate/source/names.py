@@ -108,11 +108,6 @@ def chain(node: ast.AST) -> tuple[str, ...]:
     return (*reversed((*parts, node.id)),) if isinstance(node, ast.Name) else ()
 
 
-def loaded(node: ast.AST) -> frozenset[str]:
-    """All names in some code."""
-    return frozenset(each.id for each in walk(node) if isinstance(each, ast.Name))
-
-
 def table(node: ast.stmt) -> dict[str, ast.expr]:
     """The rows of a table of the module with names as keys; empty for another statement."""
     if not isinstance(node, ast.Assign | ast.AnnAssign) or not isinstance(node.value, ast.Dict):

@@ -175,7 +175,7 @@ class Conditions:
     """The conditions of a file. `sign` is -1 on base."""
 
     def __init__(self, file: str, module: Module, sign: int) -> None:
-        self._file, self._module, self._sign = file, module, sign
+        self._file, self._module, self.sign = file, module, sign
 
     def of(self, changed: Collection[int]) -> Iterator[Condition]:
         """The conditions of which one of these lines is changed, and those around these lines, of
@@ -190,7 +190,7 @@ class Conditions:
                 awaited = [()] * len(places)
             found = zip(places, awaited, strict=True)
             operands = (self._operand(*each, n) for n, each in enumerate(found, first))
-            yield Condition(tuple(operands), frozenset(self._sign * line for line in guarded))
+            yield Condition(tuple(operands), frozenset(self.sign * line for line in guarded))
 
     @cached_property
     def _all(self) -> list[tuple[ast.AST, frozenset[int], list[Place], int]]:
@@ -232,7 +232,7 @@ class Conditions:
         return bool(block) and all(each.lineno in self.refusals for each in block)
 
     def _operand(self, place: Place, awaited: tuple[bool, ...], number: int) -> Operand:
-        line = self._sign * place.node.lineno
+        line = self.sign * place.node.lineno
         key = f"{self._file}:@{line}{MARK}{number}"
         text, then = ast.unparse(place.node), tuple(sorted(place.then.items()))
         return Operand(key, line, text, awaited, then)

@@ -124,19 +124,17 @@ def _is_marked(node: Functions) -> bool:
 def _is_empty(node: ast.stmt) -> bool:
     """Whether a statement is a documentation, `pass`, or a `return` of nothing."""
     if isinstance(node, ast.Return):
-        return node.value is None or (
-            isinstance(node.value, ast.Constant) and node.value.value is None
-        )
-    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return constant or isinstance(node, ast.Pass)
+        return node.value is None or getattr(node.value, "value", node) is None
+    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    return is_text or isinstance(node, ast.Pass)
 
 
 def _does_nothing(node: ast.stmt) -> bool:
+    """Whether a statement asserts something, refuses, or is empty."""
     if isinstance(node, ast.Raise):
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return isinstance(raised, ast.Name) and raised.id == "NotImplementedError"
-    constant = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return constant or isinstance(node, ast.Pass | ast.Assert)
+    return isinstance(node, ast.Assert) or (_is_empty(node) and not isinstance(node, ast.Return))
 
 
 def _parts(before: Module | None, after: Module | None, name: str) -> Iterator[tuple[Lines, Lines]]:
