@@ -98,7 +98,7 @@ def test_a_cause_before_the_last_event_is_marked() -> None:
     assert text.count(wrong) == 2  # in the first and in the last lines
     mark = "it went wrong here, nothing_reused_under_transfer: a transfer still reads blocks [1, 2]"
     assert text.index("6 LeaseExpire(r0)") < text.index(mark) < text.index("8 Schedule(P)")
-    assert of_trace(trace).steps[5].found == ("nothing_reused_under_transfer",)
+    assert of_trace(trace)["steps"][5]["found"] == ("nothing_reused_under_transfer",)
     assert first_sign(trace_of("front_trim")) is None
 
 

@@ -1,25 +1,19 @@
-"""This module makes the data of the block ledger from a trace."""
+"""This module makes the data of the block ledger from a trace. A state is flat (see
+`model.traces.state_diff`)."""
 
 from pathlib import Path
+from typing import Any
 
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, EngineConfig
-from kvproof.model.config.sides import giver, taker, transfer_names
+from kvproof.model.config.sides import Side, giver, taker, transfer_names
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.finding import Finding
 from kvproof.model.known_finding import KnownFinding
 from kvproof.model.state import initial
 from kvproof.model.traces.state_diff import flat
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.ledger.data import (
-    Ledger,
-    ShownEngine,
-    ShownHang,
-    ShownStep,
-    ShownTransfer,
-    ShownWait,
-    TransferSide,
-    shown_finding,
-)
 from kvproof.reports.terminal import replay_line
 from kvproof.reports.trace.about import TraceFocus
 from kvproof.reports.trace.engines import group_text, prompts
@@ -30,68 +24,95 @@ from kvproof.reports.trace.signs import Sign, first_sign
 from kvproof.strategies.waits import ROOTS, Wait
 
 
-def of_trace(trace: Trace, path: Path | None = None, known: KnownFinding | None = None) -> Ledger:
-    """Return the data of a trace. `path` is its file, which is named in the command that replays
-    it, and `known` the known finding of vLLM that it shows."""
-    last = len(trace.events)
-    return Ledger(
-        title=_title(trace),
-        findings=(shown_finding(trace.finding, last),) if trace.finding else (),
-        replay=replay_line(trace, path) if path else "",
-        engines=tuple(map(_engine, trace.cluster.engines)),
-        transfers=_transfers(trace.cluster),
-        notes=tuple(line.text for line in prompts(trace.cluster)),
-        hang=_hang(trace),
-        at_fault=tuple(at_fault(trace.faults, known)),
-        initial=flat(initial(trace.cluster)),
-        steps=_steps(trace),
-    )
+def of_trace(
+    trace: Trace, path: Path | None = None, known: KnownFinding | None = None
+) -> dict[str, Any]:
+    """Return the data of a trace: all that the page shows. `path` is its file, which is named in
+    the command that replays it, and `known` the known finding of vLLM that it shows."""
+    return {
+        "title": _title(trace),
+        "findings": [_finding(trace.finding, len(trace.events))] if trace.finding else [],
+        "replay": replay_line(trace, path) if path else "",
+        "notes": [line.text for line in prompts(trace.cluster)],
+        "engines": [_engine(engine) for engine in trace.cluster.engines],
+        "transfers": _transfers(trace.cluster),
+        "hang": _hang(trace),
+        "at_fault": at_fault(trace.faults, known),
+        "initial": flat(initial(trace.cluster)),
+        "steps": _steps(trace),
+    }
 
 
-def _hang(trace: Trace) -> ShownHang | None:
+def _finding(finding: Finding, step: int) -> dict[str, Any]:
+    """A finding, and the number of its step on the page, from 1."""
+    known = CHECKS.get(finding.invariant)
+    return {
+        "name": finding.invariant,
+        "severity": known.severity.words if known and known.severity else "",
+        "must": f"It must be true that {known.name} ({known.origin})." if known else "",
+        "reasons": finding.sentences,
+        "step": step,
+        "engine": finding.about.engine,
+        "request": finding.about.request,
+        "block": finding.about.block,
+    }
+
+
+def _hang(trace: Trace) -> dict[str, Any] | None:
+    """Why a run does not go on: the step on the page from which the steps repeat without end (from
+    1; None: no step repeats), who waits for what, and the functions of vLLM that refuse. `printed`:
+    the reasons of the finding have all this."""
     hang = hang_of(trace)
     if hang is None:
         return None
-    return ShownHang(
-        begins=hang.begins,
-        waits=tuple(map(_wait, hang.waits)),
-        refuses=tuple(hang.refuses),
-        printed=hang.printed,
-    )
+    return {
+        "begins": hang.begins,
+        "waits": [_wait(wait) for wait in hang.waits],
+        "refuses": hang.refuses,
+        "printed": hang.printed,
+    }
 
 
-def _wait(wait: Wait) -> ShownWait:
-    return ShownWait(
-        engine=wait.engine,
-        request=wait.request,
-        words=wait.sentence,
-        short=wait.short,
-        root=wait.lack in ROOTS,
-        on=wait.on if all(wait.on) else (),
-    )
+def _wait(wait: Wait) -> dict[str, Any]:
+    """What a request waits for: the facts as a sentence, and a few words for a cell of the page.
+    `on` is the request that it waits for, as its engine and its name, or nothing. `root` says
+    whether a scheduler refuses it, and not another request or engine."""
+    return {
+        "engine": wait.engine,
+        "request": wait.request,
+        "words": wait.sentence,
+        "short": wait.short,
+        "root": wait.lack in ROOTS,
+        "on": wait.on if all(wait.on) else (),
+    }
 
 
-def _engine(engine: EngineConfig) -> ShownEngine:
-    return ShownEngine(
-        name=engine.name,
-        blocks=engine.num_blocks,
-        groups=tuple(map(group_text, engine.groups)),
-        sizes=tuple(group.block_size for group in engine.groups),
-        kinds=tuple(group.kind for group in engine.groups),
-        role=engine.role if engine.role != "both" else "",
-        split=engine.physical_per_logical,
-    )
+def _engine(engine: EngineConfig) -> dict[str, Any]:
+    """An engine: the number of its blocks, of each cache group the text, the block size in tokens
+    and the kind, and its role (empty: an engine alone). A block of it is `split` kernel blocks."""
+    return {
+        "name": engine.name,
+        "blocks": engine.num_blocks,
+        "groups": [group_text(group) for group in engine.groups],
+        "sizes": [group.block_size for group in engine.groups],
+        "kinds": [group.kind for group in engine.groups],
+        "role": engine.role if engine.role != "both" else "",
+        "split": engine.physical_per_logical,
+    }
 
 
-def _transfers(cluster: Cluster) -> dict[str, ShownTransfer]:
+def _transfers(cluster: Cluster) -> dict[str, Any]:
+    """Who sends and who receives in each transfer: the engine, and its request."""
     if len(cluster.engines) == 1:
         return {}
-    return {name: _transfer(cluster, name) for name in transfer_names(cluster)}
+    return {
+        name: {"sender": _side(giver(cluster, name)), "receiver": _side(taker(cluster, name))}
+        for name in transfer_names(cluster)
+    }
 
 
-def _transfer(cluster: Cluster, name: str) -> ShownTransfer:
-    (sender, sent), (receiver, received) = giver(cluster, name), taker(cluster, name)
-    return ShownTransfer(TransferSide(sender.name, sent), TransferSide(receiver.name, received))
+def _side(side: Side) -> dict[str, str]:
+    return {"engine": side.engine.name, "request": side.request}
 
 
 def _title(trace: Trace) -> str:
@@ -100,7 +121,11 @@ def _title(trace: Trace) -> str:
     return f"{len(trace.events)} events on {where}, cluster {trace.cluster.name}{faults}"
 
 
-def _steps(trace: Trace) -> tuple[ShownStep, ...]:
+def _steps(trace: Trace) -> list[dict[str, Any]]:
+    """Each event: its number, what happened, and the same in `words` for a reader who does not know
+    the names of events; the functions of vLLM that do it, whether it matters to the finding, what
+    is broken after it, and the change of the state (`changed` is None where it was not
+    recorded)."""
     near, last = _near(trace), len(trace.events)
     sign = first_sign(trace)
     if sign is not None:
@@ -108,19 +133,19 @@ def _steps(trace: Trace) -> tuple[ShownStep, ...]:
     request = trace.finding.about.request if trace.finding else ""
     changes = trace.changes or [None] * last
     found = (trace.finding.invariant,) if trace.finding else ()
-    return tuple(
-        ShownStep(
-            label=str(number),
-            text=describe(event),
-            words=in_words(event),
-            functions=tuple(functions(event, request)),
-            near=number in near,
-            found=found if number == last else _names(sign, number),
-            changed=change.changed if change else None,
-            removed=change.removed if change else (),
-        )
+    return [
+        {
+            "label": str(number),
+            "text": describe(event),
+            "words": in_words(event),
+            "functions": functions(event, request),
+            "near": number in near,
+            "found": found if number == last else _names(sign, number),
+            "changed": change.changed if change else None,
+            "removed": change.removed if change else (),
+        }
         for number, (event, change) in enumerate(zip(trace.events, changes, strict=True), 1)
-    )
+    ]
 
 
 def _names(sign: Sign | None, number: int) -> tuple[str, ...]:

@@ -4,10 +4,12 @@ The page has the events with their changes of the state, as the file has them. I
 the state after any event of them, and shows a lane for each request and each block.
 """
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from kvproof.model.files.reading import read_text
-from kvproof.reports.ledger.data import Ledger, encoded
 
 PARTS = {
     "style": ("ledger.css",),
@@ -18,12 +20,13 @@ PARTS = {
 FOLDER = Path(__file__).parent
 
 
-def page(ledger: Ledger) -> str:
-    """Return the page as HTML."""
+def page(data: Mapping[str, Any]) -> str:
+    """Return the page of these data as HTML."""
     html = _file("ledger.html")
     for place, names in PARTS.items():
         html = html.replace(f"/*{place}*/", "\n".join(map(_file, names)))
-    return html.replace("/*data*/null", encoded(ledger))
+    encoded = json.dumps(data, ensure_ascii=True).replace("<", "\\u003c")  # in a script element
+    return html.replace("/*data*/null", encoded)
 
 
 def _file(name: str) -> str:
