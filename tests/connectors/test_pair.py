@@ -260,6 +260,9 @@ def prompt(tokens: int) -> SubmitRequest:
     return SubmitRequest(0, tokens, 2)
 
 
+AGAIN_LONGER = prompt(22), Drain(), ResetCache(), prompt(24), Drain(), prompt(16)
+
+
 @contextmanager
 def mended(names: Sequence[str]) -> Iterator[None]:
     """vLLM with the patches of the reproducers of these findings."""
@@ -279,9 +282,8 @@ def test_a_reader_sees_that_there_are_buffers() -> None:
 @pytest.mark.parametrize("name", NIXL)
 @pytest.mark.parametrize("layers", BUFFERED, ids=lambda each: each.words)
 def test_what_is_mended_loads_whole_prompts(layers: ConnectorPlan, name: str) -> None:
-    actions = prompt(22), Drain(), ResetCache(), prompt(24), Drain(), prompt(16)
     with mended(["rest_of_block_is_not_staged", "staging_overwrites_other_groups"]):
-        result = of_layers(layers, CHUNKED, *actions, name=name)
+        result = of_layers(layers, CHUNKED, *AGAIN_LONGER, name=name)
     assert result.findings == ()
     assert result.judged["promised tokens"]
 
@@ -319,9 +321,7 @@ def test_as_many_tokens_are_in_narrower_blocks() -> None:
     "layers", [e for e in NARROWER if "window" not in e.traits], ids=lambda each: each.kinds
 )
 def test_whole_prompts_are_loaded(layers: ConnectorPlan) -> None:
-    result = of_layers(
-        layers, WHOLE, prompt(22), Drain(), ResetCache(), prompt(24), Drain(), prompt(16)
-    )
+    result = of_layers(layers, WHOLE, *AGAIN_LONGER)
     assert result.findings == ()
     assert result.judged["promised tokens"]
 
