@@ -19,7 +19,7 @@ from kvproof.cli.finish import File
 from kvproof.gate.formats import github, junit, markdown, sarif
 from kvproof.model.errors import UsageError
 from kvproof.model.files.writing import append, write_new
-from kvproof.reports.output.gate import Gate
+from kvproof.reports.gate_output import Gate
 from kvproof.reports.screen import say
 
 FORMATS = {

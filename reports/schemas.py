@@ -16,7 +16,7 @@ from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.records.lines import RecordLine
 from kvproof.model.traces.lines import AnyLine
-from kvproof.reports.output.gate import Gate
+from kvproof.reports.gate_output import Gate
 
 FOLDER = Path("docs/schemas")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kvproof.reports.output.gate import (
+from kvproof.reports.gate_output import (
     Gate,
     GateCost,
     GateFinding,

@@ -18,7 +18,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.severity import Severity
 from kvproof.proofs.prove import everything
-from kvproof.reports.output.gate import Gate
+from kvproof.reports.gate_output import Gate
 from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.verdict import Verdict
 from tests.findings import FINDINGS

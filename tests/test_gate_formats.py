@@ -18,7 +18,7 @@ from kvproof.cli.command import Parser
 from kvproof.gate.formats import github, junit, markdown, sarif, terminal
 from kvproof.gate.formats.sentences import level
 from kvproof.reports.document import document
-from kvproof.reports.output.gate import Gate
+from kvproof.reports.gate_output import Gate
 from kvproof.reports.schemas import schema
 from tests.conftest import TESTDATA
 from tests.gates import ALL, STILL, finding, gate

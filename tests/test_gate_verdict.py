@@ -35,7 +35,7 @@ from kvproof.live.trees import Tree
 from kvproof.model import interruption
 from kvproof.model.because import choice, release
 from kvproof.model.severity import Severity
-from kvproof.reports.output.gate import Gate, GateLost
+from kvproof.reports.gate_output import Gate, GateLost
 from tests.fake_sides import (
     CRASH,
     LEAK,

@@ -10,7 +10,7 @@ from kvproof.gate.difference.workload import Workload
 from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
 from kvproof.model.plans.connector import ConnectorPlan
-from kvproof.reports.output.gate import GateLost
+from kvproof.reports.gate_output import GateLost
 
 
 class _Message(Struct, frozen=True, tag=True, tag_field="type", forbid_unknown_fields=True):

@@ -4,7 +4,7 @@ changed line. The runner reads them from standard output and from standard error
 from collections.abc import Iterator
 
 from kvproof.gate.formats import sentences as words
-from kvproof.reports.output.gate import Gate, GateFinding
+from kvproof.reports.gate_output import Gate, GateFinding
 
 ANNOTATIONS_MAX = 10
 """GitHub shows so many annotations of one kind and step, and drops the others."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kvproof.gate.formats import sentences as words
 from kvproof.gate.formats.sections import facts, rows, sections
-from kvproof.reports.output.gate import Gate, GateFinding
+from kvproof.reports.gate_output import Gate, GateFinding
 
 SUITE = "kvproof gate"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from kvproof.gate.formats import sentences as words
 from kvproof.gate.formats.sections import REPLAY, begin, facts, rows, sections
-from kvproof.reports.output.gate import Gate, GateFinding
+from kvproof.reports.gate_output import Gate, GateFinding
 
 BYTES_MAX = 1_000_000
 """The size of the text. GitHub and Buildkite both take one MiB at most, and refuse more."""

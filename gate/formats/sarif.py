@@ -14,7 +14,7 @@ from urllib.parse import quote
 import kvproof
 from kvproof.gate.formats import sentences as words
 from kvproof.model.files.reading import shown
-from kvproof.reports.output.gate import Class, Gate, GateFinding, GatePlace
+from kvproof.reports.gate_output import Class, Gate, GateFinding, GatePlace
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kvproof.gate.formats import sentences as words
-from kvproof.reports.output.gate import Gate, GateFinding
+from kvproof.reports.gate_output import Gate, GateFinding
 
 
 class Section(NamedTuple):

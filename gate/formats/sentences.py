@@ -13,7 +13,7 @@ from msgspec import UNSET
 from kvproof.gate.difference.workload import ENGINE
 from kvproof.model.files.reading import printable, shown
 from kvproof.model.severity import MEANINGS, Severity
-from kvproof.reports.output.gate import (
+from kvproof.reports.gate_output import (
     Class,
     Gate,
     GateCost,

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from kvproof.gate.formats import sentences as words
 from kvproof.gate.formats.sections import REPLAY, RUN, Section, begin, facts, rows, sections
-from kvproof.reports.output.gate import Gate, GateFinding
+from kvproof.reports.gate_output import Gate, GateFinding
 from kvproof.reports.screen import WIDTH, ScreenLine, folds, plain
 from kvproof.reports.screen import show as print_lines
 

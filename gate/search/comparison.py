@@ -55,7 +55,7 @@ from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.severity import Severity
-from kvproof.reports.output.gate import Class
+from kvproof.reports.gate_output import Class
 
 A = TypeVar("A")
 B = TypeVar("B")

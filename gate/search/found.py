@@ -12,7 +12,7 @@ import msgspec
 
 from kvproof.gate.source.changes import USED, Changes
 from kvproof.model.files.reading import read_bytes
-from kvproof.reports.output.gate import GateFound
+from kvproof.reports.gate_output import GateFound
 
 FILE = Path(__file__).with_name("found.json")
 

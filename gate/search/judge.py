@@ -34,7 +34,7 @@ from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import live_line
-from kvproof.reports.output.gate import Class, GateReproducer
+from kvproof.reports.gate_output import Class, GateReproducer
 
 Environment = Mapping[str, str]
 

@@ -26,7 +26,7 @@ from kvproof.invariants.check import FOUND
 from kvproof.live.trees import Tree, fingerprint
 from kvproof.model.events import describe, stimulus
 from kvproof.model.severity import Severity
-from kvproof.reports.output.gate import (
+from kvproof.reports.gate_output import (
     Class,
     Gate,
     GateCost,

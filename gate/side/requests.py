@@ -44,7 +44,7 @@ from kvproof.model.signature import signature
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import diff, flat
 from kvproof.model.traces.trace import Trace, write_in
-from kvproof.reports.output.gate import GateLost
+from kvproof.reports.gate_output import GateLost
 from kvproof.strategies.run import Run
 
 FRAMES_MAX = 5

@@ -1,1 +1,0 @@
-"""What the gate prints with `--json`, as a declared type: also other programs read it."""
