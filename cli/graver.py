@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from kvproof.cli.parser import Setup
 from kvproof.invariants.check import Check
 from kvproof.model.severity import Severity
-from kvproof.strategies.verdict import OTHERWISE, TOLERATED, Outcome, Verdict
+from kvproof.strategies.verdict import Outcome, Verdict
 
 
 def with_graver(
@@ -30,15 +30,15 @@ def with_graver(
         return found
     second = search(setup._replace(invariants=grave))
     if second.verdict in (Verdict.VIOLATED, Verdict.UNKNOWN):
-        return dataclasses.replace(second, coverage={**second.coverage, TOLERATED: found.finding})
-    return dataclasses.replace(found, coverage={**found.coverage, OTHERWISE: second})
+        return dataclasses.replace(second, beside=found.finding)
+    return dataclasses.replace(found, graver=second)
 
 
 def tolerated_lines(outcome: Outcome, fail_on: Severity) -> list[str]:
     """Return the line about a violation that does not fail the run; none if there is no such
     violation."""
     if outcome.severity is not None and outcome.tolerated(fail_on):
-        graver = outcome.coverage.get(OTHERWISE)
+        graver = outcome.graver
         rest = (
             f" A search for more severe ones found none ({graver.verdict.value})." if graver else ""
         )
@@ -46,5 +46,5 @@ def tolerated_lines(outcome: Outcome, fail_on: Severity) -> list[str]:
             f"The severity of this violation is {outcome.severity.words}, which does not "
             f"fail the run (--fail-on {fail_on.option}).{rest}"
         ]
-    beside = outcome.coverage.get(TOLERATED)
+    beside = outcome.beside
     return [f"also found: {beside.invariant}, {beside.sentences[-1]}"] if beside else []

@@ -20,7 +20,7 @@ from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
 from kvproof.model.severity import Severity
 from kvproof.model.signature import signature
-from kvproof.strategies.verdict import OTHERWISE, Outcome, Verdict
+from kvproof.strategies.verdict import Outcome, Verdict
 
 VERSION = 2
 """The version of all objects. A field that goes or changes its meaning makes another one."""
@@ -72,11 +72,6 @@ def of_outcome(
 ) -> dict[str, Any]:
     """Return the fields of an outcome: the verdict, of a violation what is broken, and what was
     covered. `trace` is the file that was written."""
-    covered = dict(outcome.coverage)
-    if OTHERWISE in covered:
-        covered[OTHERWISE] = of_outcome(
-            covered[OTHERWISE], cluster=cluster, faults=faults, machine=machine, seed=seed
-        )
     fields: dict[str, Any] = {
         "verdict": outcome.verdict,
         "config": cluster,
@@ -94,7 +89,14 @@ def of_outcome(
             "trace": trace,
             "trace_length": len(outcome.events),
         }
-    return {**fields, **covered}
+    fields |= outcome.coverage
+    if outcome.beside is not None:
+        fields["tolerated"] = outcome.beside
+    if outcome.graver is not None:
+        fields["otherwise"] = of_outcome(
+            outcome.graver, cluster=cluster, faults=faults, machine=machine, seed=seed
+        )
+    return fields
 
 
 def of_finding(finding: Finding | None) -> dict[str, Any]:

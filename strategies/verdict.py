@@ -34,21 +34,15 @@ INTERRUPTED = "interrupted"
 """The reason of an UNKNOWN verdict when the user stopped the search."""
 
 
-TOLERATED = "tolerated"
-"""The key under which the coverage of the more severe result has the tolerated finding."""
-
-OTHERWISE = "otherwise"
-"""The key under which the coverage of a tolerated violation has the outcome of the search for the
-more severe checks."""
-
-
 @dataclass(frozen=True)
 class Outcome:
     """A verdict with its evidence.
 
     `events` is the trace of a violation, with all choices filled in; the last event breaks
     `finding`. `cluster` is the cluster of the trace, with its jobs, if the search chose the jobs
-    itself. `coverage` says what was examined; `reason` says why a verdict is UNKNOWN.
+    itself. `coverage` says what was examined; `reason` says why a verdict is UNKNOWN. `beside` is a
+    less severe finding that was found too; of a violation that does not fail the run, `graver` is
+    the outcome of the search for the more severe checks.
     """
 
     verdict: Verdict
@@ -58,6 +52,8 @@ class Outcome:
     reason: str = ""
     seconds: float = 0.0
     cluster: Cluster | None = None
+    beside: Finding | None = None
+    graver: "Outcome | None" = None
 
     @property
     def severity(self) -> Severity | None:
