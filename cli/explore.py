@@ -107,8 +107,10 @@ def _details(outcome: Outcome) -> list[str]:
         f"{kind} {count} ({covered['events_new'].get(kind, 0)})"
         for kind, count in covered["events"].items()
     )
+    rejected = covered["rejected"]
     return [
         f"events (new states): {fired or 'none'}",
+        *[f"rejected, as they fit no pool: {', '.join(rejected)}"] * bool(rejected),
         *silent(covered["nothing_to_judge"], covered["checks"]),
     ]
 

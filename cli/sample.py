@@ -29,7 +29,7 @@ from kvproof.reports.live_line import progress
 from kvproof.reports.screen import say
 from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.run import Violated
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import Outcome, Verdict, earned
 
 NEEDS_EARLIER = (
     "Alone, in a fresh process, this run does not break the check: it needs what earlier episodes "
@@ -202,4 +202,4 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
         except AdapterDrift as drift:
             return undriven(drift)
     note()
-    return replace(outcome, coverage={**outcome.coverage, **seen})
+    return earned(replace(outcome, coverage={**outcome.coverage, **seen}))

@@ -1,7 +1,7 @@
 """The result type of every strategy, and its exit code."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -32,6 +32,9 @@ class Verdict(Enum):
 
 INTERRUPTED = "interrupted"
 """The reason of an UNKNOWN verdict when the user stopped the search."""
+
+NOTHING_SCHEDULED = "nothing was scheduled, so no check has seen an engine at work"
+"""The reason of an UNKNOWN verdict where no engine took a step."""
 
 
 @dataclass(frozen=True)
@@ -67,3 +70,12 @@ class Outcome:
     def exit_code(self, fail_on: Severity = FAIL_ON) -> int:
         """The exit code of the verdict; 0 if its violation is tolerated."""
         return 0 if self.tolerated(fail_on) else self.verdict.exit_code
+
+
+def earned(outcome: Outcome) -> Outcome:
+    """Return the outcome of a search, or UNKNOWN where it would be green and no engine took a
+    step."""
+    green = outcome.verdict in (Verdict.EXHAUSTED, Verdict.SAMPLED)
+    if green and not outcome.coverage["events"].get("Schedule"):
+        return replace(outcome, verdict=Verdict.UNKNOWN, reason=NOTHING_SCHEDULED)
+    return outcome

@@ -191,6 +191,26 @@ def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
         assert "nothing to judge" not in out
 
 
+def test_a_search_in_which_no_engine_takes_a_step_is_unknown(run: Any, as_json: Any) -> None:
+    _, out, _ = run("explain", "full", "--json")
+    for name, prompts, verdict in (
+        ("none", ["abcdefghijkl"], "UNKNOWN"),
+        ("some", ["abcdefghijkl", "ab"], "EXHAUSTED"),
+    ):
+        cluster = json.loads(out) | {"name": name}
+        cluster["engines"][0]["num_blocks"] = 3
+        cluster["jobs"] = [{"name": f"r{i}", "prompt": each} for i, each in enumerate(prompts)]
+        Path("few-blocks.json").write_text(json.dumps(cluster), encoding="utf-8")
+        code, record = as_json("explore", "--config", "few-blocks.json")
+        assert (code, record["verdict"]) == (3 * (verdict == "UNKNOWN"), verdict)
+        assert record["rejected"] == ["r0"]
+        _, said, _ = run("explore", "--config", "few-blocks.json")
+        assert "rejected, as they fit no pool: r0" in said.splitlines()
+    cluster["jobs"] = []
+    Path("few-blocks.json").write_text(json.dumps(cluster), encoding="utf-8")
+    assert as_json("explore", "--config", "few-blocks.json")[0] == 3
+
+
 # What --json prints (`as_json` looks at its fields)
 
 

@@ -28,7 +28,7 @@ from kvproof.strategies.drain import drain, over
 from kvproof.strategies.explorer.running import Limits, Progress
 from kvproof.strategies.explorer.running import run as run_search
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import Outcome, Verdict, earned
 
 MakeMachine = Callable[[Cluster], Machine]
 """Makes a fresh machine for a cluster, with its jobs."""
@@ -208,4 +208,4 @@ def explore_by_replay(
             cluster=violated.cluster,
         )
     verdict = Verdict.UNKNOWN if reason else Verdict.EXHAUSTED
-    return Outcome(verdict, search.coverage(), reason=reason, seconds=seconds)
+    return earned(Outcome(verdict, search.coverage(), reason=reason, seconds=seconds))

@@ -14,14 +14,14 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import refuse_unmodelled
-from kvproof.model.events import Event, bare
+from kvproof.model.events import Event, Submit, bare
 from kvproof.model.machine import ModelMachine
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.explorer.fairness import no_progress
 from kvproof.strategies.explorer.packed import PackedSearch
 from kvproof.strategies.explorer.running import Limits, Progress, run
 from kvproof.strategies.explorer.search_graph import SearchGraph
-from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
+from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict, earned
 
 
 def explore(
@@ -69,7 +69,7 @@ def explored(
         return Outcome(Verdict.VIOLATED, coverage, events, finding, seconds=seconds), reached
     if reason:
         return Outcome(Verdict.UNKNOWN, coverage, reason=reason, seconds=seconds), reached
-    return Outcome(Verdict.EXHAUSTED, coverage, seconds=seconds), reached
+    return earned(Outcome(Verdict.EXHAUSTED, coverage, seconds=seconds)), reached
 
 
 def _with_blocks(cluster: Cluster, events: Sequence[Event]) -> tuple[Event, ...]:
@@ -78,6 +78,18 @@ def _with_blocks(cluster: Cluster, events: Sequence[Event]) -> tuple[Event, ...]
     are filled in by taking the run again."""
     machine = ModelMachine(cluster)
     return tuple(machine.take(bare(event)).event for event in events)
+
+
+def _rejected(cluster: Cluster) -> list[str]:
+    """The jobs that a single engine rejects as they arrive, because its pool can never hold
+    them."""
+    machine, names = ModelMachine(cluster), []
+    for event in machine.stimuli():
+        if isinstance(event, Submit):
+            after = machine.take(event).after
+            if after.engine(event.engine).find(event.request) is None:
+                names.append(event.request)
+    return names
 
 
 def _coverage(search: PackedSearch) -> dict[str, Any]:
@@ -91,4 +103,5 @@ def _coverage(search: PackedSearch) -> dict[str, Any]:
         "events_new": dict(sorted(reached.new.items())),
         "checks": len(search.asked),
         "nothing_to_judge": search.silent,
+        "rejected": _rejected(search.cluster),
     }
