@@ -11,7 +11,8 @@ pytest.importorskip("vllm")
 
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.around_scheduler import broken
-from kvproof.model.errors import UsageError
+from kvproof.live.connectors import observed
+from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.facts.connectors import counted
 from kvproof.model.facts.loop import Played
 from kvproof.model.plans.engine import EnginePlan, lines
@@ -96,6 +97,19 @@ def test_where_the_kit_fails_at_a_wrong_answer_the_answer_is_the_break() -> None
     assert (seen.died, seen.waits) == (None, ())
     assert not around_scheduler._record([seen], (), whole=True).whole
     assert "matched_tokens_can_be_loaded" in {each.invariant for each in broken(seen)}
+
+
+def test_a_mistake_of_the_kit_after_a_wrong_answer_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kit goes on after the wrong load, and fails by itself when the loop ends."""
+    store, plant, check = MISTAKES["a load takes its blocks in another order"]
+    plant(monkeypatch)
+    plans = (plan_of(store, seed) for seed in range(60))
+    plan = next(p for p in plans if check in {each.invariant for each in broken(play(p))})
+    monkeypatch.setattr(observed.ObservedEngine, "note_owed", lambda: None)
+    with pytest.raises(AdapterDrift, match="The adapter does not fit: TypeError"):
+        around_scheduler.taken(plan)
 
 
 def test_a_store_that_is_not_driven_is_refused() -> None:

@@ -3,7 +3,7 @@ plan is over, any pause and all transfers end, and the loop runs until it waits.
 
 import functools
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.observer import shown
 from kvproof.model import interruption
-from kvproof.model.facts.connectors import Past
+from kvproof.model.facts.connectors import Fact, Past
 from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played, SizeKnown
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.messages import (
@@ -92,7 +92,8 @@ class Episode:
         self.worker.moment, self.worker.reported = self.moment, self.statistics.of_workers
         self.worker.began, self.worker.settled = self._began, self._settled
         self.worker.begun = self.worker.tokens = 0
-        engine.listen(Messages(self.moment, self.wait, self._took))
+        self.facts_before = 0
+        engine.listen(Messages(self._looks, self.wait, self._took))
         self.clients: dict[str, Client] = {}
         self.before = {} if plan.is_given else {ALONE: _answered(engine.answer_alone)}
         self.calls: dict[int, tuple[str, int]] = {}
@@ -109,6 +110,11 @@ class Episode:
         self.counts: Counter[str] = Counter()
 
     # What the loop does.
+
+    def _looks(self) -> None:
+        """Begin a round of the loop: it looks whether there are messages."""
+        self.facts_before = len(self.observed.facts) if self.observed is not None else 0
+        self.moment()
 
     def moment(self) -> None:
         """Count a moment of the loop, and take the next action if it is due."""
@@ -345,8 +351,16 @@ class Episode:
         answers = [each.tokens for each in self.clients.values() if not each.sent.refused]
         return Did(sum(answers), self.worker.tokens, sum(map(bool, answers)))
 
+    def _broken_in_this_round(self, facts: Sequence[Fact]) -> bool:
+        """Whether the facts since the loop last looked for messages break a check."""
+        past = Past()
+        for fact in facts[: self.facts_before]:
+            past.add(fact)
+        return any(broken(facts[self.facts_before :], past))
+
     def played(self) -> Played:
-        """Play the plan. Raises AdapterDrift."""
+        """Play the plan. Raises AdapterDrift, also where the kit fails in another round than that
+        of a wrong answer."""
         seen = Played(self.plan)
         exited = False
         try:
@@ -361,7 +375,7 @@ class Episode:
         except Exception as error:
             interruption.check()
             facts = self.observed.take_facts() if self.observed is not None else []
-            if blame.is_ours(error) and any(broken(facts, Past())):
+            if blame.is_ours(error) and self._broken_in_this_round(facts):
                 # The kit fails at a wrong answer.
                 return seen._replace(store=tuple(facts), cut=True)
             blame.spare(error)
