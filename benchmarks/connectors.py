@@ -20,8 +20,8 @@ from typing import Any
 TITLE = "# Shipped connectors and the contract"
 HOW = """
 Each connector that vLLM ships is driven by the [connector kit](../docs/howto/test-a-connector.md):
-the real scheduler, both real sides of the connector, KV caches of real shapes on a CPU. The number
-beside *holds* is what was compared or asked. The tables are made by `benchmarks/connectors.py`.
+the real engine core, both real sides of the connector, KV caches of real shapes on a CPU. The
+number beside *holds* is what was compared or asked. `benchmarks/connectors.py` makes the tables.
 """
 PAGE = Path(__file__).parents[1] / "reports" / "connectors.md"
 WRITTEN_BY_HAND = "## The findings, looked at in the source"

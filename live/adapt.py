@@ -58,6 +58,15 @@ def hasher(block_hasher: Callable[..., Any], ahead: int) -> dict[str, int]:
     return accepted(block_hasher, num_hash_lookahead_tokens=ahead)
 
 
+def check_hash_size(scheduler: Any, wanted: int) -> None:
+    """Raise AdapterDrift where an engine core has chosen another number of tokens for each hash
+    than `wanted`."""
+    found = getattr(scheduler, "hash_block_size", wanted)
+    if found != wanted:
+        why = f"An engine core of this vLLM hashes {found} tokens at a time, not {wanted}"
+        raise AdapterDrift(why, "Scheduler.hash_block_size")
+
+
 def check_hash_lookahead(scheduler: Any, wanted: int) -> None:
     """Raise AdapterDrift where a hash covers another number of tokens after its block than
     `wanted`. In older releases the number is 0."""
@@ -135,11 +144,17 @@ def in_order(names: Any) -> Any:
     return InOrder(names) if type(names) is set else names
 
 
-def scheduled(scheduler: Any) -> Any:
-    """The scheduler's next step. A connector that stores what ended requests leave, two of which
-    have ended since the last step, does so in order."""
+def order_ended(scheduler: Any) -> None:
+    """Let a connector that stores what ended requests leave, two of which have ended since the last
+    step, do so in order."""
     scheduler.finished_req_ids = in_order(scheduler.finished_req_ids)
-    return scheduler.schedule()
+
+
+def initialized(initialize: Callable[..., Any], caches: Any) -> Any:
+    """What an engine core returns of its start-up, for a scheduler with these KV caches. Older
+    releases return two numbers of blocks too: on the device, and on the host."""
+    several = str(inspect.signature(initialize).return_annotation).startswith("tuple")
+    return (caches.num_blocks, 0, caches) if several else caches
 
 
 def finished(reports: Mapping[str, set[Any]]) -> Any:

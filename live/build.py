@@ -10,7 +10,7 @@ import copy
 import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -509,6 +509,18 @@ def config_of(
     return made
 
 
+def made_of(vllm_config: VllmConfig, caches: KVCacheConfig, sizes: Mapping[str, int]) -> Scheduler:
+    """The scheduler with this config, these KV caches and these block sizes, by vLLM's names."""
+    chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
+    return chosen(
+        vllm_config=vllm_config,
+        kv_cache_config=caches,
+        structured_output_manager=StructuredOutputManager(vllm_config),
+        log_stats=True,
+        **sizes,
+    )
+
+
 def scheduler(
     cfg: config.EngineConfig,
     load_failure: str,
@@ -523,6 +535,7 @@ def scheduler(
     of_rank: OfRank = ALL_OF_IT,
     served: ServedModel = FIRST_MODEL,
     replica: int | None = None,
+    make: Callable[[VllmConfig, KVCacheConfig, Mapping[str, int]], Scheduler] = made_of,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
@@ -531,7 +544,8 @@ def scheduler(
     tensors of a worker, and it counts statistics. With `local`, windows are chunked local
     attention. `ranks` is the size of tensor parallelism, and `stripes`, without it the same, of
     decode context parallelism. `every_state` and `of_rank`: see `spec_of`. `served` is the model.
-    `replica` is its number among the engines of data parallelism, without experts."""
+    `replica` is its number among the engines of data parallelism, without experts. An engine core
+    may `make` the scheduler, of its config and its KV caches."""
     stripes = stripes or ranks
     largest = max(g.block_size for g in cfg.groups)
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
@@ -572,21 +586,16 @@ def scheduler(
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching and not served.encodes
     adapt.validate(vllm_config)
-    chosen: type[Scheduler] = vllm_config.scheduler_config.get_scheduler_cls()
     caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, of_rank, served)
     if layers:
         caches = for_scheduler(with_tensors(vllm_config, served.of_worker(caches)))
     with adapt.retention_variable(cfg.retention):
-        built = chosen(
-            vllm_config=vllm_config,
-            kv_cache_config=caches,
-            structured_output_manager=StructuredOutputManager(vllm_config),
-            log_stats=True,
-            **adapt.scheduler_block_sizes(Scheduler, largest, cfg.hash_block_size),
-        )
+        sizes = adapt.scheduler_block_sizes(Scheduler, largest, cfg.hash_block_size)
+        built = make(vllm_config, caches, sizes)
     manager = follow("KVCacheManager", follow("Scheduler", built).kv_cache_manager)
     adapt.check_retention(manager.coordinator, cfg.retention)
     adapt.check_partial(manager.coordinator, cfg.partial_block_hits)
+    adapt.check_hash_size(built, cfg.hash_block_size)
     adapt.check_hash_lookahead(built, cfg.hash_lookahead_tokens)
     return built
 

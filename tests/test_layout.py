@@ -135,7 +135,7 @@ OPENED = {
     "live/connectors/alone.py": "makes a temporary folder for a plan that its own process plays",
     "live/connectors/episode.py": "makes a temporary folder for the files of a connector",
     "live/connectors/listeners.py": "reads Linux's list of the files that a process has mapped",
-    "live/core/stored.py": "makes a temporary folder for the files of a store",
+    "live/connectors/stored.py": "makes a temporary folder for the files of a store",
     "live/build.py": "makes a temporary folder of its own, for the config.json that vLLM reads",
 }
 """The files of the product that open files, and why."""

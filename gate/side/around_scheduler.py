@@ -54,9 +54,11 @@ def taken(plan: EnginePlan, undriven: list[AdapterDrift] | None = None) -> list[
     the loop after a start-up cannot, the start-up is kept if there is a list `undriven`, to which
     the AdapterDrift is added."""
     try:
+        from kvproof.live.connectors.stored import stored
         from kvproof.live.core.starts import carried_out
 
-        return carried_out(plan, undriven)
+        with stored(plan) as store:
+            return carried_out(plan, undriven, store)
     except ImportError as error:
         why = f"The engine core of this vLLM cannot be driven ({last_line(error)})"
         raise AdapterDrift(why, "") from error

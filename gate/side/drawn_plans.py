@@ -13,7 +13,7 @@ from kvproof.live.connectors.drawn import draw_plans
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.model.plans.connector import ConnectorPlan
 
-STEPS = ("Step", "Output", "Drain")
+STEPS = ("Step", "Drain")
 """The actions that steps of an engine are."""
 
 PAST = "past what ends both"

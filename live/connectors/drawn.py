@@ -26,7 +26,6 @@ from kvproof.model.plans.connector import (
     Image,
     Options,
     PauseEngine,
-    ReceiveOutput,
     ResetCache,
     Restart,
     ResumeEngine,
@@ -413,8 +412,8 @@ def rounds(
     if stands:
         still = st.builds(Stand, st.sampled_from(stands), st.sampled_from(STANDS_STEPS))
         rare += [st.tuples(still), st.tuples(submit, step, still)]
-    if overlaps:
-        rare.append(st.tuples(st.just(ReceiveOutput())))
+    if overlaps:  # more steps, because an output arrives one step later
+        rare.append(st.tuples(st.just(RunSteps())))
     submits = st.tuples(submit, submit)
     turn = st.one_of(st.tuples(submit), st.tuples(submit, step), st.tuples(step), *rare)
     again_loaded: list[Action] = [Drain(), ResetCache()]

@@ -1,16 +1,18 @@
-"""One engine under test: the real scheduler with the connector, and the worker of the kit."""
+"""One engine under test: the real engine core with the connector, and the workers of the kit."""
 
 import contextlib
 import inspect
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from kvproof.live import adapt, blame, build, step_output
+from kvproof.live import adapt, blame, build
 from kvproof.live.connectors.listeners import Opened
 from kvproof.live.connectors.observed import LastReset, ObservedEngine
+from kvproof.live.core.engine import PlannedCore, core_of
+from kvproof.live.core.executor import Executor
 from kvproof.live.death import death_of, place
 from kvproof.live.encoder_settings import only_encodes
 from kvproof.live.endless import watched
@@ -76,7 +78,6 @@ class DrivenEngine(ObservedEngine):
         super().__init__(plan, clock, keeps_prompts, paired, self.first.encodes)
         self.connector, self.replica = connector, replica
         self.names = Names(plan.engine)
-        self.queue: deque[tuple[Any, Any, int]] = deque()
         self.stands = 0
         self.inbox: deque[Callable[[], None]] = deque()
         self.served = self.first.changed(another, plan.dtypes)
@@ -105,12 +106,30 @@ class DrivenEngine(ObservedEngine):
             else build.ALL_OF_IT,
             served=self.served,
             replica=self.replica,
+            make=self._scheduler_of,
         )
+
+    def _scheduler_of(self, config: Any, caches: Any, _sizes: Mapping[str, int]) -> Any:
+        """The scheduler of a new engine core. An engine of a pair is taken to serve others too, so
+        it continues to step while it keeps blocks of an ended request."""
+        executor = self.executor = Executor(self.cfg.drafts, self.cfg.steps_in_flight)
+        executor.planned, executor.workers, executor.executed = caches, self, self.answers
+        self.core = core_of(config, executor, PlannedCore)
+        scheduler = self.core.scheduler
+        if self.paired:
+            has_requests = scheduler.has_requests
+            scheduler.has_requests = lambda: bool(has_requests() or scheduler.requests)
+        return scheduler
 
     def _begin(self) -> None:
         self.owners.model = self.served.unlike(self.first)
         self.observe(self._scheduler())
         self.opened.note()
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether the output of a step has not arrived."""
+        return bool(self.core.batch_queue)
 
     # What the environment may do.
 
@@ -118,7 +137,7 @@ class DrivenEngine(ObservedEngine):
         """Shut the engine down if no request runs, and start one in another process. Stored
         prefixes may be offered to the new engine, unless it serves `another` model or type of
         values."""
-        if self.dead or self.running or self.queue:
+        if self.dead or self.running or self.in_flight:
             return
         self.end()
         self._call(self._start, another)
@@ -153,13 +172,12 @@ class DrivenEngine(ObservedEngine):
         request.skip_reading_prefix_cache = arrives.computes_all
         request.sampling_params.skip_reading_prefix_cache = arrives.computes_all
         self.arrive(request, arrives.prompt, arrives.beside)
-        self._send(self.scheduler.add_request, request)
+        self._send(self.core.add_request, request)
 
     def abort(self, name: str) -> None:
-        """Abort a request, as its client disconnects."""
-        from vllm.v1.request import RequestStatus
-
-        self._send(self.scheduler.finish_requests, name, RequestStatus.FINISHED_ABORTED)
+        """Abort a request, as its client disconnects: while a step runs, if one does."""
+        tell = self.core.aborts_queue.put_nowait if self.in_flight else self.core.abort_requests
+        self._send(tell, [name])
 
     def reset(self, running: bool = False, connector: bool = False) -> None:
         """Reset the engine's prefix cache, if no request runs; with `running`, preempt the running
@@ -167,7 +185,7 @@ class DrivenEngine(ObservedEngine):
         if self.stands:
             self.inbox.append(lambda: self.reset(running, connector))
             return
-        idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.queue)
+        idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.in_flight)
         self.forgets = False
         self._call(self._reset, running, connector)
         if connector:
@@ -176,7 +194,7 @@ class DrivenEngine(ObservedEngine):
     def _reset(self, running: bool, connector: bool) -> None:
         """Reset the caches. An exception of the connector's reset goes to the caller, and the
         engine continues."""
-        idle = not (self.has_work or self.queue)
+        idle = not self.has_work
         requests = len(self.scheduler.requests)
         answer = ResetAnswered(False, connector, idle, requests, self._taken())
         try:
@@ -210,9 +228,8 @@ class DrivenEngine(ObservedEngine):
         self._send(self.scheduler.set_pause_state, PauseState.UNPAUSED)
 
     def step(self) -> None:
-        """Run the engine's loop once, if the engine says that it has work: a step is scheduled and
-        executed, and where steps do not overlap its output arrives at once. A loop that stands does
-        nothing, and time passes."""
+        """Let the engine core take a step, if the engine says that it has work. A loop that stands
+        does nothing, and time passes."""
         if self.stands:
             self.clock.tick()
             self.stands -= 1
@@ -222,11 +239,6 @@ class DrivenEngine(ObservedEngine):
             self._call(self._step)
         else:
             self.settle()
-
-    def deliver(self) -> None:
-        """Deliver the output of the oldest step in flight to the scheduler."""
-        if self.queue and not self.stands:
-            self._call(self._update)
 
     def stand(self, who: Who, steps: int) -> None:
         """Let the engine's loop, or the threads behind the connector, stand for so many steps."""
@@ -246,19 +258,18 @@ class DrivenEngine(ObservedEngine):
         """Run the engine, without new requests, until it says that it has no work, or until nothing
         changes any more. Blocks and reports that it still owes then become facts."""
         self.resume()
-        drained(self, (self,))
+        drained(self.step, (self,))
 
     @property
     def idle(self) -> bool:
         """Whether the engine has nothing to do, and no step is in flight."""
-        return super().idle and not self.queue
+        return super().idle and not self.in_flight
 
     @property
     def has_work(self) -> bool:
-        """Whether the engine's loop continues. An engine of a pair is taken to serve others too, so
-        it continues to step while it keeps blocks of an ended request."""
-        keeps = self.paired and bool(self.scheduler.requests)
-        return not self.dead and (self.scheduler.has_requests() or keeps or bool(self.inbox))
+        """Whether the engine's loop continues."""
+        has_work = self.scheduler.has_requests() or self.in_flight or bool(self.inbox)
+        return not self.dead and has_work
 
     def note_waiting(self, steps: int, endless: bool) -> None:
         """Record as facts the requests that are left after `steps` steps without any change or, if
@@ -298,7 +309,8 @@ class DrivenEngine(ObservedEngine):
 
     def shown(self) -> list[object]:
         """What vLLM answered since the last call and, while the engine lives, its state."""
-        answers, self.answers = self.answers, []
+        answers = self.answers[:]
+        self.answers.clear()
         if self.dead:
             return answers
         for name, request in self.scheduler.requests.items():
@@ -344,34 +356,17 @@ class DrivenEngine(ObservedEngine):
     # What it does.
 
     def _step(self) -> None:
-        if len(self.queue) == self.cfg.steps_in_flight:
-            self._update()
-        output = adapt.scheduled(self.scheduler)
-        self.answers.append(shown.plain(output))
-        self.queue.append((output, self.execute(output), self.clock.order.computed))
-        if not self.cfg.overlaps:
-            self._update()
-            self._propose(output)
-
-    def _update(self) -> None:
-        """Process the output of the oldest step in flight in the scheduler."""
-        output, result, computed = self.queue.popleft()
-        self.clock.order.finish(computed)
         encoder = self.worker.encoder
         known = dict(self.scheduler.requests) if encoder.alone else {}
-        answered = self.scheduler.update_from_output(output, result)
+        adapt.order_ended(self.scheduler)
+        answered, executed = self.core.step_fn()
+        self.core.post_step(executed)
         self.answers.append(shown.plain(answered))
-        for outputs in answered.values():
+        for outputs in (answered or {}).values():
             self.answered(outputs)
             for each in outputs.outputs if known else ():
                 if str(each.finish_reason) in ENDS_WELL:
                     self.facts.append(encoder.ended(known[each.request_id]))
-
-    def _propose(self, output: Any) -> None:
-        """Propose draft tokens for the requests of a step."""
-        names = [*output.num_scheduled_tokens]
-        if self.cfg.drafts and names and not self.worker.encoder.alone:
-            self.scheduler.update_draft_token_ids(step_output.drafted(names, self.cfg.drafts))
 
     def progress(self) -> object:
         """The values that change while the engine makes progress."""
@@ -394,6 +389,7 @@ class DrivenEngine(ObservedEngine):
         except Exception as error:
             self.dead = True
             blame.spare(error)
+            self.executor.spare(error)
             home = inspect.getsourcefile(type(self.scheduler.connector))
             called = Called(death_of(error), blame.went_through(error, home))
         self.facts.append(called)
@@ -411,43 +407,35 @@ class DrivenEngine(ObservedEngine):
         self.facts.append(MayFail())
 
 
-class Steps(Protocol):
-    """An engine or a pair of engines, which can take steps."""
-
-    def step(self) -> None: ...
-    def deliver(self) -> None: ...
-
-
-def drained(loop: Steps, engines: Sequence[DrivenEngine]) -> None:
-    """Run engines until none has work or one is dead, or until nothing changes any more. Blocks and
-    reports that they still owe then become facts. Where a loop stands, the requests that wait for
-    it without end, on other engines, become facts before it goes on."""
+def drained(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> None:
+    """Let engines `step` until none has work or one is dead, or until nothing changes any more.
+    Blocks and reports that they still owe then become facts. Where a loop stands, the requests that
+    wait for it without end, on other engines, become facts before it goes on."""
     if any(each.stands for each in engines):
-        _run_on(loop, engines)
+        _run_on(step, engines)
         for each in engines:
             each.go_on()
-    alone = _run_on(loop, engines)
+    alone = _run_on(step, engines)
     if alone is not None:
         for each in engines:
             each.note_owed(alone * each.has_work)
 
 
-def _run_on(loop: Steps, engines: Sequence[DrivenEngine]) -> int | None:
+def _run_on(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> int | None:
     """Run engines until none has work or nothing changes any more. Returns the number of the last
     steps in which no request was left, or None where an engine is dead or a request is left, which
     becomes a fact."""
     idle, before, taken, alone = 0, None, 0, 0
-    while any(each.has_work or each.queue for each in engines):
+    while any(each.has_work for each in engines):
         if any(each.dead for each in engines):
             return None
-        loop.step()
-        loop.deliver()
+        step()
         now = [each.progress() for each in engines]
         idle, before = (idle + 1, before) if now == before else (0, now)
         if any(each.clock.stands for each in engines):
             idle = 0  # the threads behind the connector go on, and no request waits without end
         taken += 1
-        none_left = not any(e.scheduler.requests or e.queue or e.inbox for e in engines)
+        none_left = not any(e.scheduler.requests or e.in_flight or e.inbox for e in engines)
         alone = (alone + 1) * none_left
         if idle > SERVED_STEPS_MAX and none_left:
             break  # they go round for what another engine may ask

@@ -44,7 +44,6 @@ from kvproof.model.plans.connector import (
     Fail,
     Forget,
     PauseEngine,
-    ReceiveOutput,
     ResetCache,
     Restart,
     ResumeEngine,
@@ -186,8 +185,6 @@ def _act(engine: Played, memory: Memory, action: Action) -> None:
     elif isinstance(action, RunSteps):
         for _ in range(action.times):
             engine.step()
-    elif isinstance(action, ReceiveOutput):
-        engine.deliver()
     elif isinstance(action, AbortRequest) and engine.running:
         engine.abort(engine.running[action.which % len(engine.running)])
     elif isinstance(action, ResetCache):

@@ -66,6 +66,7 @@ class ObservedEngine:
         encodes: bool = False,
     ) -> None:
         self.plan, self.cfg, self.clock, self.paired = plan, plan.engine, clock, paired
+        self.encodes = encodes
         self.scheduler: Any = None
         self.earlier = EarlierRequests(plan.engine, keeps_prompts)
         self.earlier_loads = EarlierLoads()

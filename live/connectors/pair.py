@@ -163,7 +163,7 @@ class EnginePair(SeveralEngines):
     def restart(self, another: Another = "") -> None:  # noqa: ARG002 (both serve one model)
         """Shut one engine down, P and D in turn, if no request runs, and start another one at its
         address. The other engine continues."""
-        if self.dead or self.running or any(each.queue for each in self.engines):
+        if self.dead or self.running or any(each.in_flight for each in self.engines):
             return
         place = self.arrived % 2
         ends = self.engines[place]
@@ -357,6 +357,5 @@ class EnginePeers(SeveralEngines):
         """Run both engines, without new requests, until neither has work."""
         for _ in range(AWAY_S if self.away is not None else 0):
             self.step()
-            self.deliver()
         self._return()
         super().drain()

@@ -42,10 +42,6 @@ class SeveralEngines:
         """Run the loop of each engine once."""
         self._each(DrivenEngine.step)
 
-    def deliver(self) -> None:
-        """Deliver the output of the oldest step in flight, on each engine."""
-        self._each(DrivenEngine.deliver)
-
     def abort(self, name: str) -> None:
         """Abort a request, as its client disconnects."""
         next(engine for engine in self.engines if name in engine.running).abort(name)
@@ -73,7 +69,7 @@ class SeveralEngines:
         """Run all engines, without new requests, until none has work or nothing changes any
         more."""
         self.resume()
-        drained(self, self.engines)
+        drained(self.step, self.engines)
 
     def restart(self, another: Another = "") -> None:
         """Do nothing: by default no engine is started again."""

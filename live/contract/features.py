@@ -62,12 +62,15 @@ FEATURES = {
     "turns": ContractFeature(
         "the reverse transfer: P reads what D keeps", ("pull",), "follow_up_turns"
     ),
+    "engine core": ContractFeature("the engine core and its steps", (CORE,)),
     KIT: ContractFeature(
         "any KV connector, with a worker of the kit",
-        ("connector", "windows", "states", "async", "aborts", "resets"),
+        ("connector", "windows", "states", "async", "aborts", "resets", "engine core"),
     ),
     "watching": ContractFeature("a running engine is watched", drives=False),
-    "start-up": ContractFeature("the sizing of the KV caches at the start", ("windows", "states")),
+    "start-up": ContractFeature(
+        "the sizing of the KV caches at the start", ("windows", "states", "engine core")
+    ),
     "engine loop": ContractFeature("the loop of the engine and its messages", ("pull", "start-up")),
 }
 

@@ -1,5 +1,5 @@
-"""The contract: the symbols that a driven start-up needs, beside those of one engine; and those
-that the driven loop of an engine needs, beside those of a start-up and of the NIXL connector."""
+"""The contract: the symbols that an engine core needs, beside those of its scheduler; that its
+start-up needs; and that its loop needs, beside those of the NIXL connector."""
 
 from kvproof.live.contract.entry import entries
 from kvproof.live.contract.table_core import OUTPUTS, SPECS, UTILS
@@ -12,7 +12,6 @@ LOOP = entries(
     "engine loop",
     (f"{CORE}:EngineCoreProc.run_busy_loop", "the loop itself"),
     (f"{CORE}:EngineCoreProc~input_queue", "the messages to an engine"),
-    (f"{CORE}:EngineCore~aborts_queue", "clients that are gone"),
     (f"{CORE}:EngineCoreProc~shutdown_state", "an engine that is to end"),
     (
         f"{CORE}:EngineCoreProc.pause_generation | {CORE}:EngineCore.pause_scheduler",
@@ -58,13 +57,24 @@ LOOP = entries(
 )
 
 
-START_UP = entries(
-    "start-up",
+ENGINE_CORE = entries(
+    "engine core",
     (f"{CORE}:EngineCore._initialize_kv_caches", "the start-up itself"),
     (f"{CORE}:EngineCoreProc._perform_handshakes", "an engine without sockets"),
     (f"{CORE}:EngineCoreProc.process_input_sockets", "an engine without sockets"),
     (f"{CORE}:EngineCoreProc.process_output_sockets", "an engine without sockets"),
     (f"{ENGINE}.utils:EngineZmqAddresses", "an engine without sockets"),
+    (f"{CORE}:EngineCore~step_fn", "a step of the engine"),
+    (f"{CORE}:EngineCore.post_step", "what a drafter predicts after a step"),
+    (f"{CORE}:EngineCore~batch_queue", "the steps in flight"),
+    (f"{CORE}:EngineCore~aborts_queue", "clients that are gone"),
+    (f"{CORE}:EngineCore.add_request", "a request comes"),
+    (f"{CORE}:EngineCore.abort_requests", "clients that are gone"),
+)
+
+
+START_UP = entries(
+    "start-up",
     (f"{CORE}:EngineCoreProc~output_queue", "the answers of an engine"),
     (f"{CORE}:EngineCore.preprocess_add_request", "a request comes"),
     (f"{CORE}:EngineCoreProc._process_engine_step", "a step without the loop"),
@@ -78,4 +88,4 @@ START_UP = entries(
     ),
 )
 
-ENTRIES = (*START_UP, *LOOP)
+ENTRIES = (*ENGINE_CORE, *START_UP, *LOOP)

@@ -4,7 +4,7 @@ import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 from unittest.mock import patch
 
 from kvproof.live import importing  # noqa: F401 (vLLM is imported quietly)
@@ -20,12 +20,13 @@ from vllm.v1.engine.utils import EngineZmqAddresses
 from kvproof.live import adapt, contract_check
 from kvproof.live.contract.features import KIT
 from kvproof.live.core.caches import Caches
-from kvproof.live.core.executor import Executor
+from kvproof.live.core.executor import LAYOUTS, Executor
 from kvproof.live.core.grammars import structured
-from kvproof.live.core.layers import config_of
-from kvproof.live.core.stored import Store
+from kvproof.live.core.layers import config_of, spec_of
 from kvproof.live.marks import mark
 from kvproof.live.observer import shown
+from kvproof.model.facts.connectors import Fact
+from kvproof.model.facts.startup import StartedGroup
 from kvproof.model.plans.engine import EnginePlan
 
 ALONE = "alone"
@@ -59,6 +60,13 @@ class Core(EngineCoreProc):  # type: ignore[misc]
 
     def process_output_sockets(self, *_: Any, **__: Any) -> None:
         """Replace the thread that writes to the sockets by one that does nothing."""
+
+
+class PlannedCore(Core):
+    """An engine core without its start-up: the executor has the KV caches of its scheduler."""
+
+    def _initialize_kv_caches(self, *_: Any, **__: Any) -> Any:
+        return adapt.initialized(EngineCoreProc._initialize_kv_caches, self.model_executor.planned)
 
 
 class Messages(queue.Queue[Any]):
@@ -98,6 +106,26 @@ def _untuned() -> Iterator[None]:
         yield
 
 
+def core_of(config: Any, executor: Executor, kind: type[Core] = Core) -> Any:
+    """Start an engine core with this config and these workers."""
+    with _untuned():
+        return kind(config, True, "", lambda _: executor, True)
+
+
+class Store(Protocol):
+    """A connector of the kit, and its settings of `KVTransferConfig`. `observe` makes the observed
+    workers (`ObservedEngine`) of an engine that has started with these cache groups. `breaks` says
+    whether facts break a check, of which the first `before` are known."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+
+    def observe(
+        self, plan: EnginePlan, scheduler: Any, groups: tuple[StartedGroup, ...]
+    ) -> Any: ...
+    def breaks(self, facts: Sequence[Fact], before: int) -> bool: ...
+
+
 class Engine:
     """An engine core and its workers, after its start-up on workers with so much `memory` in bytes.
     `override` is its `num_gpu_blocks_override`. It may have a `store`. Raises the exceptions of its
@@ -112,11 +140,17 @@ class Engine:
     ) -> None:
         contract_check.check().require(["start-up", *[KIT] * (store is not None)])
         self.plan, self.override, self.store = plan, override, store
-        self.executor = Executor(plan, memory)
+        first = LAYOUTS.index(plan.layout)
+        self.executor = Executor(
+            plan.drafts,
+            plan.stages if plan.stages > 1 else 1 + plan.overlaps,
+            [{n: spec_of(plan, layer) for n, layer in each.items()} for each in plan.workers()],
+            memory,
+            (*LAYOUTS[first:], *LAYOUTS[:first]),
+        )
         config = config_of(plan, override, store.settings if store is not None else None)
         try:
-            with _untuned():
-                self.core: Any = Core(config, True, "", lambda _: self.executor, True)
+            self.core = core_of(config, self.executor)
         except REFUSALS:
             raise
         except Exception as error:
@@ -124,9 +158,10 @@ class Engine:
             raise
         self.pools = shown.pools(self.core.scheduler)
         self.prefixes: dict[bytes, object] = {}
+        self.observed: Any = None
         if store is not None:
             parts = plan, self.core.scheduler, self.caches.groups
-            self.executor.observed = store.observe(*parts)
+            self.observed = self.executor.workers = store.observe(*parts)
 
     @property
     def vllm_config(self) -> Any:
@@ -266,6 +301,6 @@ class Engine:
 
     def close(self) -> None:
         """Close the resources that the engine has opened."""
-        for worker in self.executor.observed.workers if self.executor.observed else ():
+        for worker in self.observed.workers if self.observed is not None else ():
             worker.connector.shutdown()
         self.core.scheduler.shutdown()

@@ -3,13 +3,12 @@ plan is over, any pause and all transfers end, and the loop runs until it waits.
 
 import functools
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
 
 from kvproof.live import blame, contract_check
-from kvproof.live.connectors.judging import broken
 from kvproof.live.core import front, ready
 from kvproof.live.core.engine import ALONE, PLENTY_BYTES, Core, Engine, LoopEnd, Messages
 from kvproof.live.core.grammars import Grammars
@@ -19,7 +18,6 @@ from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.observer import shown
 from kvproof.model import interruption
-from kvproof.model.facts.connectors import Fact, Past
 from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played, SizeKnown
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.messages import (
@@ -88,7 +86,7 @@ class Episode:
         self.grammars.install(engine.core.structured_output_manager)
         self.worker = engine.executor
         self.worker.thinks = thinks
-        self.observed = self.worker.observed
+        self.observed = engine.observed
         self.worker.moment, self.worker.reported = self.moment, self.statistics.of_workers
         self.worker.began, self.worker.settled = self._began, self._settled
         self.worker.begun = self.worker.tokens = 0
@@ -351,13 +349,6 @@ class Episode:
         answers = [each.tokens for each in self.clients.values() if not each.sent.refused]
         return Did(sum(answers), self.worker.tokens, sum(map(bool, answers)))
 
-    def _broken_in_this_round(self, facts: Sequence[Fact]) -> bool:
-        """Whether the facts since the loop last looked for messages break a check."""
-        past = Past()
-        for fact in facts[: self.facts_before]:
-            past.add(fact)
-        return any(broken(facts[self.facts_before :], past))
-
     def played(self) -> Played:
         """Play the plan. Raises AdapterDrift, also where the kit fails in another round than that
         of a wrong answer."""
@@ -375,7 +366,8 @@ class Episode:
         except Exception as error:
             interruption.check()
             facts = self.observed.take_facts() if self.observed is not None else []
-            if blame.is_ours(error) and self._broken_in_this_round(facts):
+            store = self.engine.store
+            if blame.is_ours(error) and store and store.breaks(facts, self.facts_before):
                 # The kit fails at a wrong answer.
                 return seen._replace(store=tuple(facts), cut=True)
             blame.spare(error)

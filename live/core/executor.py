@@ -5,17 +5,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kvproof.live import adapt
-from kvproof.live.connectors.observed import ObservedEngine
 from kvproof.live.core.grammars import END_OF_REASONING, known
-from kvproof.live.core.layers import spec_of
 from kvproof.live.driver import nixl
+from kvproof.live.fakes.clock import Clock
 from kvproof.live.observer import shown
 from kvproof.live.step_output import drafted, sampled
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import Flight
 
 
@@ -37,9 +35,15 @@ class StepOutput(Future[Any]):
 ANSWERLESS = (
     *("set_kv_cache_layout", "compile_or_warm_up_model", "register_failure_callback"),
     *("init_kv_output_aggregator", "get_kv_connector_handshake_metadata", "shutdown"),
-    *("reset_mm_cache", "reset_encoder_cache"),
+    *("reset_mm_cache", "reset_encoder_cache", "init_ec_output_aggregator"),
 )
 """The methods of workers whose answer no caller uses."""
+
+MEASURES = "_measure_on_worker"
+"""The function of vLLM that asks a worker for the width of what its encoder gives for a token."""
+
+ENCODED = {"image": 1}
+"""The widths in the connector kit (`connectors.encoder`)."""
 
 LAYOUTS = ("LBNHC", "LBHNC", "BLNHC", "BLHNC")
 
@@ -53,18 +57,29 @@ UNKNOWN = -1
 """A draft token that the scheduler does not know."""
 
 
+class Workers(Protocol):
+    """The workers of the kit, which carry out steps on KV caches with real bytes. Those of an
+    engine that only `encodes` images sample nothing."""
+
+    clock: Clock
+    encodes: bool
+
+    def execute(self, output: Any) -> Any: ...
+
+
 class _Step(NamedTuple):
     """A step with tokens: its draft tokens by request, its parts, the number of tokens that each
-    request has before the last one that it samples, the report of the workers, and the requests
-    whose draft tokens are rejected. `works` is the number of works of the kit's device until
-    then."""
+    request has before the last one that it samples, and the requests whose draft tokens are
+    rejected. `made` is its output as the workers of the kit have made it; without them, `reported`
+    is the report of transfers. `works` is the number of works of the kit's device until then."""
 
     drafts: Mapping[str, Sequence[int]]
     parts: Sequence[Flight]
     before: Mapping[str, int]
-    reported: Any
     rejected: set[str]
-    works: int
+    reported: Any = None
+    made: Any = None
+    works: int = 0
 
     def next_of(self, name: str) -> int:
         """The number of tokens that the answer of a request has after the step, if it samples."""
@@ -73,10 +88,11 @@ class _Step(NamedTuple):
 
 
 class Executor:
-    """All workers of an engine, behind the interface that `EngineCore` has for them. They have
-    layers and `memory` in bytes, and keep the `configs` of the KV caches that they receive, and
-    `known_tokens`, a new largest length. A question of an engine to which kvproof has no answer is
-    recorded.
+    """All workers of an engine, behind the interface that `EngineCore` has for them. Each has
+    layers with these `specs` and `memory` in bytes, and supports these `layouts`, the best first.
+    They keep the `configs` of the KV caches that they receive, and `known_tokens`, a new largest
+    length. A step predicts `drafts` tokens, and so many steps are `in_flight`. A question of an
+    engine to which kvproof has no answer is recorded.
 
     `began` is called with what the scheduler gave for each step, `settled` when the engine waits
     for its device, `moment` when it asks for a step's output, and `reported` with each report of
@@ -87,23 +103,24 @@ class Executor:
     a token took into account, by request and by the number of tokens before it. For `unsure`
     requests these numbers are wrong from some step on, because rejected draft tokens were counted.
     `thinks` has the number of tokens of reasoning with which the answer of a request begins.
-    `asleep` are the parts of the memory that are given up. An engine with a store is `observed`:
-    the workers of the kit carry out its steps, too."""
+    `asleep` are the parts of the memory that are given up. The `workers` of the kit, if there are
+    any, carry out the steps. A core without a start-up has the `planned` KV caches."""
 
     supported_tasks = ("generate",)
 
-    def __init__(self, plan: EnginePlan, memory: Sequence[int]) -> None:
-        self.specs = [
-            {name: spec_of(plan, layer) for name, layer in each.items()} for each in plan.workers()
-        ]
-        self.memory = memory
-        first = LAYOUTS.index(plan.layout)
-        self.layouts = [*LAYOUTS[first:], *LAYOUTS[:first]]
+    def __init__(
+        self,
+        drafts: int,
+        in_flight: int,
+        specs: Sequence[Mapping[str, Any]] = (),
+        memory: Sequence[int] = (),
+        layouts: Sequence[str] = LAYOUTS,
+    ) -> None:
+        self.drafts, self.in_flight = drafts, in_flight
+        self.specs, self.memory, self.layouts = specs, memory, layouts
         self.configs: Sequence[Any] = ()
         self.known_tokens: int | None = None
         self.unanswered: list[str] = []
-        self.drafts = plan.drafts
-        self.in_flight = plan.stages if plan.stages > 1 else 1 + plan.overlaps
         self.steps = self.tokens = self.begun = 0
         self.executed: list[object] = []
         self.began: Callable[[Any], None] = lambda _: None
@@ -118,7 +135,8 @@ class Executor:
         self.unsure: set[str] = set()
         self.thinks: Mapping[str, int] = {}
         self.asleep: frozenset[str] = frozenset()
-        self.observed: ObservedEngine | None = None
+        self.workers: Workers | None = None
+        self.planned: Any = None
         self._computed: deque[_Step] = deque()
         self._sampled: _Step | None = None
 
@@ -147,7 +165,7 @@ class Executor:
 
     def get_supported_kv_cache_layouts(self, *_: Any) -> list[list[str]]:
         """The layouts that the backends support, for each worker."""
-        return [self.layouts for _ in self.specs]
+        return [[*self.layouts] for _ in self.specs]
 
     def initialize_from_config(self, configs: Sequence[Any], *_: Any) -> None:
         """Allocate the caches of the workers."""
@@ -179,10 +197,12 @@ class Executor:
         return self.asleep - frozenset(tags or MEMORY)
 
     def collective_rpc(
-        self, method: str, timeout: Any = None, args: tuple[Any, ...] = (), *_: Any, **__: Any
+        self, method: Any, timeout: Any = None, args: tuple[Any, ...] = (), *_: Any, **__: Any
     ) -> list[Any]:
         """Send a message to all workers."""
         del timeout
+        if getattr(method, "__name__", "") == MEASURES:
+            return [ENCODED]
         if method == "update_max_model_len":
             self.known_tokens = args[0]
         if method == "synchronize_device":
@@ -194,7 +214,7 @@ class Executor:
         output = scheduler_output
         for name in output.finished_req_ids:
             self.prompts.pop(name, None)
-        if self.observed is None:
+        if self.workers is None:
             self._transfer(output.kv_connector_metadata)
         self.steps += 1
         self.begun += 1
@@ -203,12 +223,15 @@ class Executor:
         self.tokens += count
         self.began(output)
         parts, before = self._parts(output)
-        reported, works = self._reported(), 0
-        if self.observed is not None:
-            reported = self._executed(self.observed, output)
-            works = self.observed.clock.order.computed
-        step = _Step(output.scheduled_spec_decode_tokens, parts, before, reported, set(), works)
-        if count:  # sampling is a call of its own
+        step = _Step(output.scheduled_spec_decode_tokens, parts, before, set())
+        if self.workers is None:
+            step = step._replace(reported=self._reported())
+        else:
+            made = self.workers.execute(output)
+            self._note_loads(made.kv_connector_output)
+            step = step._replace(made=made, works=self.workers.clock.order.computed)
+        if count and not (self.workers is not None and self.workers.encodes):
+            # Sampling is a call of its own.
             self._computed.append(step)
             return StepOutput(None, lambda: None) if non_block else None
         return self._handed_out(step, non_block)
@@ -238,9 +261,11 @@ class Executor:
         return made
 
     def _handed_out(self, step: _Step, non_block: bool) -> Any:
-        drafts = step.drafts.items()
-        accepted = {name: len(each) * (name not in step.rejected) for name, each in drafts}
-        made = sampled(step.parts, accepted, kv_connector_output=step.reported)
+        made = step.made
+        if made is None:
+            drafts = step.drafts.items()
+            accepted = {name: len(each) * (name not in step.rejected) for name, each in drafts}
+            made = sampled(step.parts, accepted, kv_connector_output=step.reported)
         for part, tokens in zip(step.parts, made.sampled_token_ids, strict=True):
             self._end_reasoning(part.request, step.next_of(part.request) - len(tokens), tokens)
         self._sampled = step
@@ -257,8 +282,8 @@ class Executor:
     def _taken(self, step: _Step) -> None:
         self.moment()
         self.steps -= 1
-        if self.observed is not None:
-            self.observed.clock.order.finish(step.works)
+        if self.workers is not None:
+            self.workers.clock.order.finish(step.works)
 
     # The requests of a step.
 
@@ -287,14 +312,10 @@ class Executor:
 
     # Transfers.
 
-    def _executed(self, observed: ObservedEngine, output: Any) -> Any:
-        """Carry out a step on the kit's workers. Returns the report of their connectors, with the
-        statistics of this executor in place of their own."""
-        report = observed.execute(output).kv_connector_output
+    def _note_loads(self, report: Any) -> None:
+        """Say which loads have ended, by the report of the kit's workers."""
         if report is not None:
-            report.kv_connector_stats = None
             self.reported(report, {LOADS: set(report.finished_recving or ())})
-        return report
 
     def _transfer(self, metadata: Any) -> None:
         if metadata is None:

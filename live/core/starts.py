@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from kvproof.live import adapt, blame
 from kvproof.live.contract.lookup import last_line
-from kvproof.live.core.engine import ALONE, PLENTY_BYTES, REFUSALS, Engine
+from kvproof.live.core.engine import ALONE, PLENTY_BYTES, REFUSALS, Engine, Store
 from kvproof.live.core.episode import played
-from kvproof.live.core.stored import Store, stored
 from kvproof.live.death import death_of, place
 from kvproof.live.endless import watched
 from kvproof.live.marks import mark
@@ -40,22 +39,17 @@ CONFIG_CHECK = "validate_block_size"
 
 
 def carried_out(
-    plan: EnginePlan, undriven: list[AdapterDrift] | None = None
+    plan: EnginePlan,
+    undriven: list[AdapterDrift] | None = None,
+    store: Store | None = None,
 ) -> list[Startup | Played]:
     """The starts of a plan, in order: two, or only the first if its request does not end, or if the
     number of blocks is given. Then, if the last start serves, its loop with the actions of the
     plan. Raises AdapterDrift, also where vLLM refuses an engine of given sizes. Where only the loop
     cannot be driven, the starts are returned alone if there is a list `undriven`, to which the
-    AdapterDrift is added."""
+    AdapterDrift is added. `store` is that of the plan, if it has one."""
     if not plan.layers:
         return []
-    with stored(plan) as store:
-        return _carried_out(plan, store, undriven)
-
-
-def _carried_out(
-    plan: EnginePlan, store: Store | None, undriven: list[AdapterDrift] | None
-) -> list[Startup | Played]:
     starts, engine = _given(plan, store) if plan.is_given else _planned(plan)
     if engine is None:
         return [*starts]

@@ -59,8 +59,9 @@ class Statistics:
         return _made(ended) if ended else None
 
     def of_workers(self, report: Any, reports: Mapping[str, set[str]]) -> None:
-        """Add the counts of the workers to their report."""
+        """Put the counts of the workers into their report, in place of what a connector counts."""
         loads = len(reports.get("finished_recving", ()))
+        report.kv_connector_stats = None
         if loads:
             report.kv_connector_stats = _made(loads)
             self.noted += Counts(loads)

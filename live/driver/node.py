@@ -99,7 +99,8 @@ class Node:
         queue of outputs that have not reached the scheduler."""
         self.recorder.start()
         before = self.engine
-        output = adapt.scheduled(self.scheduler)
+        adapt.order_ended(self.scheduler)
+        output = self.scheduler.schedule()
         self.answers.append(shown.plain(output))
         admissions = tuple(self._admission(*each) for each in self.recorder.admitted)
         self.refresh()

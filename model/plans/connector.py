@@ -162,10 +162,6 @@ class RunSteps(Struct, frozen=True, tag="Step", forbid_unknown_fields=True):
     times: Annotated[int, Meta(ge=1, le=64)] = 1
 
 
-class ReceiveOutput(Struct, frozen=True, tag="Output", forbid_unknown_fields=True):
-    """The output of the oldest step in flight arrives (async scheduling)."""
-
-
 class AbortRequest(Struct, frozen=True, tag="Abort", forbid_unknown_fields=True):
     """The client of a running or waiting request disconnects: of the request at this place in the
     list, modulo its length."""
@@ -257,7 +253,6 @@ class Restart(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
 Action = (
     SubmitRequest
     | RunSteps
-    | ReceiveOutput
     | AbortRequest
     | Drain
     | ResetCache
@@ -553,7 +548,6 @@ def copies_in_words(copies: Copies) -> str:
 
 WORDS: dict[type, str] = {
     RunSteps: "a step",
-    ReceiveOutput: "the output of a step arrives",
     AbortRequest: "a client goes away",
     Drain: "the engine runs until it has nothing more to do",
     ResetCache: "the engine's own prefix cache is emptied",

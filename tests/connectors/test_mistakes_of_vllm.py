@@ -35,7 +35,7 @@ from tests.connectors.played import (
     played,
     rules,
 )
-from tests.in_vllm import MANAGER, Change, around, instead, nothing
+from tests.in_vllm import MANAGER, Change, around, instead, line, nothing
 from tests.in_vllm import NIXL as NIXL_PLACE
 
 CORE = "vllm.v1.core"
@@ -271,6 +271,15 @@ buffered = pair(
 )
 
 PLANTED: dict[str, Planted] = {
+    "an engine core takes the newest output first": Planted(
+        line(
+            "vllm.v1.engine.core:EngineCore.step_with_batch_queue",
+            "future, scheduler_output, exec_model_fut = batch_queue.pop()",
+            "future, scheduler_output, exec_model_fut = batch_queue.popleft()",
+        ),
+        lambda: played("simple-cpu", *PROMPTS, engine=engine_of(steps_in_flight=2)),
+        "every_request_ends",
+    ),
     "an image is free as soon as its room is taken": Planted(
         around(f"{ENCODER}.allocate", _free_before_the_step),
         images,

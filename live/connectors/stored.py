@@ -2,11 +2,12 @@
 of an engine's loop meet a real connector, and real bytes."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kvproof.live.connectors.judging import broken
 from kvproof.live.connectors.observed import ObservedEngine
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.connectors.subject import TestedConnector
@@ -14,6 +15,7 @@ from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.replaced import device
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import UsageError
+from kvproof.model.facts.connectors import Fact, Past
 from kvproof.model.facts.startup import StartedGroup
 from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.plans.engine import EnginePlan
@@ -44,6 +46,13 @@ class Store(NamedTuple):
         )
         observed.observe(scheduler)
         return observed
+
+    def breaks(self, facts: Sequence[Fact], before: int) -> bool:
+        """Whether facts break a check, of which the first `before` are known."""
+        past = Past()
+        for fact in facts[:before]:
+            past.add(fact)
+        return any(broken(facts[before:], past))
 
 
 def _group(group: StartedGroup) -> Group:
