@@ -14,7 +14,7 @@ import kvproof
 from kvproof.cli import removed
 from kvproof.cli.command import Command, Parser, refuse_empty
 from kvproof.model import interruption
-from kvproof.model.errors import AdapterDrift, UsageError, unknown
+from kvproof.model.errors import AdapterDrift, FaultStopsModel, UsageError, unknown
 from kvproof.reports import live_line
 from kvproof.reports.screen import say
 
@@ -91,8 +91,8 @@ def _run(arguments: Sequence[str]) -> int:
         with interruption.stoppable() as stopped:
             code = command(args.command).run(args)
         return _unknown(args, "interrupted") if stopped else code
-    except AdapterDrift as drift:
-        return _unknown(args, str(drift))
+    except (AdapterDrift, FaultStopsModel) as error:
+        return _unknown(args, str(error))
 
 
 def _unknown(args: argparse.Namespace, reason: str) -> int:

@@ -15,7 +15,7 @@ from kvproof.model.files.folders import check_folder
 from kvproof.model.files.writing import check_new
 from kvproof.model.presets import cluster_named
 from kvproof.model.severity import FAIL_ON, Severity
-from kvproof.strategies.witnesses import refuse_unknown_faults
+from kvproof.strategies.witnesses import refuse_wrong_names
 
 CLUSTER = "pd-default"
 """The cluster if none is given and no fault has a preset."""
@@ -40,13 +40,17 @@ class Setup(NamedTuple):
 
 def setup(args: argparse.Namespace) -> Setup:
     """Return the requested cluster, faults and invariants. Raises UsageError for unknown names."""
-    refuse_unknown_faults()
+    refuse_wrong_names()
     faults = tuple(fault_named(name) for name in args.fault)
     for fault in faults:
         cluster_named(fault.cluster)
-        for broken in fault.breaks:
-            check_named(broken)
     chosen = [check_named(name) for name in args.invariant]
+    for check in chosen:
+        if check.ideal:
+            raise UsageError(
+                f"The check {check.id} is an ideal: no machine alone is judged by it, but pairs of "
+                "base and head are. Use kvproof gate."
+            )
     replaced_by(faults)  # raises where two faults exclude each other
     return Setup(_cluster(args.config, faults), faults, chosen or None)
 

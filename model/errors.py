@@ -48,6 +48,11 @@ class NoTokens(NotAllowed):
     """The step has no tokens left for a request that it could schedule."""
 
 
+class FaultStopsModel(Exception):
+    """The model cannot go on with a mistake that is planted in it. The message says after which
+    fault, and where."""
+
+
 def unknown(what: str, name: str, known: Iterable[str], home: str = "") -> UsageError:
     """The error for a name that is not in a registry; suggests the nearest one, or a new one in the
     folder `home`."""

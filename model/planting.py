@@ -70,7 +70,7 @@ def check(name: str, wrong: Callable[..., Any]) -> None:
         raise UsageError(
             f"{name} is no function of the model's scheduler. Use one of {', '.join(REPLACEABLE)}."
         )
-    if _in_the_model(getattr(wrong, "__module__", "")):
+    if in_the_model(getattr(wrong, "__module__", "")):
         raise UsageError(f"{name} is replaced by a function of the model. Use one of the fault.")
     taken = inspect.signature(right).parameters.values()
     positional = [p for p in taken if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -156,7 +156,7 @@ def _look_through_loaded() -> None:
     if _LOADED["count"] == len(sys.modules):
         return
     _LOADED["count"] = len(sys.modules)
-    _LOADED["names"] = [name for name in list(sys.modules) if _in_the_model(name)]
+    _LOADED["names"] = [name for name in list(sys.modules) if in_the_model(name)]
     caching = [name for name in list(sys.modules) if _within(name, CACHING)]
     for value in (each for name in caching for each in list(vars(sys.modules[name]).values())):
         if _outdated_by_a_fault(value):
@@ -168,7 +168,8 @@ def _outdated_by_a_fault(value: Any) -> bool:
     return hasattr(value, "cache_clear") and KEY not in inspect.signature(value).parameters
 
 
-def _in_the_model(module: str) -> bool:
+def in_the_model(module: str) -> bool:
+    """Whether a module is of the model, and not of its faults."""
     return _within(module, (MODEL,)) and not _within(module, (FAULTS,))
 
 

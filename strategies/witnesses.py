@@ -35,8 +35,16 @@ def broken_by(fault: Fault) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*fault.breaks, *naming)))
 
 
-def refuse_unknown_faults() -> None:
-    """Raise UsageError where a check is said to be broken by a fault that does not exist."""
+def refuse_wrong_names() -> None:
+    """Raise UsageError where a check is said to be broken by a fault that does not exist, or a
+    fault to break what is no invariant."""
+    for fault in FAULTS.values():
+        for name in fault.breaks:
+            if check_named(name).id not in INVARIANTS:
+                raise UsageError(
+                    f"The fault {fault.name} says that it breaks {name}, which is a guard. Use "
+                    "invariants alone in its breaks, and write one if only a guard finds it."
+                )
     for check in CHECKS.values():
         if check.killed_by and check.killed_by not in FAULTS:
             near = nearest(check.killed_by, FAULTS)

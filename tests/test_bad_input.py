@@ -22,6 +22,7 @@ from tests.sentences import two_sentences
             ["explore", "--config", "pd-ful"],
             "Use pd-full, or another name that kvproof explain configs lists",
         ),
+        (["explore", "--invariant", "budget_is_used"], "is an ideal"),
         (["explore", "--config", "missing.json"], "No such file"),
         (["explore", "--config", "."], "not a regular file"),
         (["explore", "--states-max", "0"], "'0' is not an integer from 1 on"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import inspect
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Any, TypeVar
 
 from kvproof.model import planting
 from kvproof.model.config import Cluster
-from kvproof.model.errors import NAMED, UsageError
+from kvproof.model.errors import NAMED, FaultStopsModel, UsageError
 
 Wrong = TypeVar("Wrong", bound=Callable[..., Any])
 """The wrong function, which `@fault` leaves as it is."""
@@ -128,6 +129,31 @@ def replaced_by(faults: Iterable[Fault]) -> planting.Replaced:
 @contextlib.contextmanager
 def planted(*faults: Fault) -> Iterator[None]:
     """Have these faults in the model until the block ends. Raises UsageError if two replace the
-    same function."""
+    same function, and FaultStopsModel where an exception in a function of the model ends the
+    block."""
     with planting.planted(replaced_by(faults)):
-        yield
+        try:
+            yield
+        except UsageError:
+            raise
+        except Exception as error:
+            if faults and (where := _place_in_the_model(error)):
+                names = ", ".join(each.name for each in faults)
+                raise FaultStopsModel(
+                    f"The model cannot go on after the fault {names} ({type(error).__name__} in "
+                    f"{where}: {error}). Use a check or a cluster that shows the fault before that."
+                ) from error
+            raise
+
+
+def _place_in_the_model(error: Exception) -> str:
+    """Where a function of the model raised an exception; empty where something else did, or where a
+    check called the function."""
+    frames = [
+        (str(frame.f_globals.get("__name__")), line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    module, line = frames[-1]
+    if not planting.in_the_model(module) or any("kvproof.invariants" in name for name, _ in frames):
+        return ""
+    return f"{module}, line {line}"
