@@ -18,6 +18,7 @@ from kvproof.live.contract_check import Contract, EntryLookup, check
 from kvproof.live.importing import Hidden
 from kvproof.live.releases import cache_folder
 from kvproof.live.trees.commits import GB, LIMIT, kept_size, limit_bytes
+from kvproof.model.counted import counted
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.reports import live_line
@@ -70,7 +71,7 @@ def _about_cache(chosen: Path | None) -> str:
     """Say how much the cache folder keeps of commits of vLLM, and what limits it."""
     folder = cache_folder(chosen)
     kept, most = kept_size(folder), limit_bytes() / GB
-    commits = f"{kept.commits} commit{'s' * (kept.commits != 1)}"
+    commits = counted(kept.commits, "commit")
     return (
         f"The cache folder {shown(folder)} keeps {commits} of vLLM, {kept.size / GB:.2f} GB with "
         f"their mirrors. Beyond {most:g} GB the oldest are removed; {LIMIT} sets another limit."

@@ -13,7 +13,6 @@ from kvproof.cli import gate_files
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.gate.formats import terminal
-from kvproof.gate.formats.sentences import counted
 from kvproof.gate.search import judge, trees
 from kvproof.gate.search.outcome import GateOutcome, output
 from kvproof.gate.search.ticking import Ticking
@@ -21,6 +20,7 @@ from kvproof.gate.source.changes import Changes, changed
 from kvproof.gate.source.parts import STARTED
 from kvproof.live.trees import Tree, fingerprint
 from kvproof.model import interruption
+from kvproof.model.counted import counted
 from kvproof.model.severity import Severity
 
 FAIL_ON = Severity.WRONG_REPORT

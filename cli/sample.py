@@ -21,6 +21,7 @@ from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.on_releases import replayed_alone
 from kvproof.cli.profile import without_trace
 from kvproof.invariants.registry import CHECKS
+from kvproof.model.counted import counted, was
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import planted
 from kvproof.model.traces.trace import Trace, write_in
@@ -100,8 +101,8 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         faults = f" with {', '.join(setup.fault_names)}" if setup.faults else ""
         of = f"real vLLM {machine.vllm}" if machine.name == "live" else f"the model{faults}"
         lines.append(
-            f"{what} in {_times(covered['examples'], 'episode')} "
-            f"({_times(covered['steps'], 'step')}) of {of}, {_clusters(covered, setup)}."
+            f"{what} in {counted(covered['examples'], 'episode')} "
+            f"({counted(covered['steps'], 'step')}) of {of}, {_clusters(covered, setup)}."
         )
         found = "something new" if known else "one"
         lines.append(_of_others(covered["unseen_at_most"], found, setup.wide))
@@ -114,10 +115,9 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
             "is broken without the cause of that, too."
         )
     if known:
-        were = "was" if len(known) == 1 else "were"
         lines.append(
-            f"{_times(len(known), 'known finding')} of this vLLM {were} met, with counts: "
-            f"{', '.join(f'{name} {count}' for name, count in known.items())}. "
+            f"{counted(len(known), 'known finding')} of this vLLM {was(len(known))} met, with "
+            f"counts: {', '.join(f'{name} {count}' for name, count in known.items())}. "
             "(kvproof explain NAME says what one is.)"
         )
     if machine.met is not None and (unused := without_trace()):
@@ -140,7 +140,7 @@ def _clusters(covered: Mapping[str, Any], setup: options.Setup) -> str:
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     undriven = len(covered.get("clusters_undriven") or ())
     others = f"; {undriven} more need what came after vLLM 0.32.0" if undriven else ""
-    return f"{_times(len(names), 'cluster')}: {shown}{more} (--json names all){others}"
+    return f"{counted(len(names), 'cluster')}: {shown}{more} (--json names all){others}"
 
 
 def _of_others(bound: float, what: str, wide: bool) -> str:
@@ -154,13 +154,9 @@ def _of_others(bound: float, what: str, wide: bool) -> str:
     return f"{share} This takes them for independent, which they are only nearly."
 
 
-def _times(count: int, what: str) -> str:
-    return f"{count:,} {what}{'s' * (count != 1)}"
-
-
 def _show_first(violated: Violated) -> None:
     """Show a violation whose run is being shrunk."""
-    finding, steps = violated.finding, _times(len(violated.events), "event")
+    finding, steps = violated.finding, counted(len(violated.events), "event")
     line = f"{finding.invariant}: {finding.sentence} (cluster {violated.cluster.name}, {steps})"
     say(line, file=sys.stderr)
     say(live_line.SHORTER, file=sys.stderr)

@@ -17,6 +17,7 @@ from kvproof.model import planting, termination
 from kvproof.model.because import About, Reason, Reasons, reason
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import giver, taker
+from kvproof.model.counted import are, counted
 from kvproof.model.errors import NoPlace, NoRoom, NotAllowed, NoTokens
 from kvproof.model.events import Compute, Event, Schedule, describe
 from kvproof.model.phases import Phase
@@ -114,7 +115,7 @@ class Wait(NamedTuple):
     @property
     def sentence(self) -> str:
         """The facts in words: who, and what it waits for."""
-        has = f", has {_blocks(self.held)}" if self.held else ""
+        has = f", has {counted(self.held, 'block')}" if self.held else ""
         return f"{self.request} on {self.engine} ({self.status}{has}) {_SENTENCES[self.lack](self)}"
 
     @property
@@ -285,8 +286,8 @@ def _refused_by_machine(
 ) -> Wait | None:
     for each in refused:
         if (each.engine, each.request) == (engine.name, request.id):
-            counted = {"needed": each.needed, "free": each.free}
-            return _wait(engine, request, Lack.BLOCKS, holders=_holders(engine, request), **counted)
+            needs = {"needed": each.needed, "free": each.free}
+            return _wait(engine, request, Lack.BLOCKS, holders=_holders(engine, request), **needs)
     return None
 
 
@@ -321,9 +322,9 @@ def _as_wait(
 ) -> Wait:
     cfg = cluster.engine(engine.name)
     if isinstance(error, NoRoom):
-        counted = {"needed": error.needed, "free": error.free}
+        needs = {"needed": error.needed, "free": error.free}
         holders = _holders(engine, request)
-        return _wait(engine, request, Lack.BLOCKS, why=why, holders=holders, **counted)
+        return _wait(engine, request, Lack.BLOCKS, why=why, holders=holders, **needs)
     if isinstance(error, NoPlace):
         taking = [r for r in engine.requests if scheduler_step.takes_a_place(r.status)]
         holders = tuple((r.id, _held(r)) for r in taking)
@@ -342,10 +343,6 @@ def _order(engine: Engine, request: str, other: str) -> str:
     return "which arrived before it" if earlier else "which arrived after it"
 
 
-def _blocks(count: int) -> str:
-    return f"{count} block{'s' * (count != 1)}"
-
-
 def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
@@ -355,11 +352,11 @@ def _also(wait: Wait) -> str:
 
 
 def _no_blocks(wait: Wait) -> str:
-    free = f"{wait.free} of {wait.pool} {'is' if wait.free == 1 else 'are'} free"
+    free = f"{wait.free} of {wait.pool} {are(wait.free)} free"
     if wait.needed > wait.pool:
-        text = f"needs {_blocks(wait.needed)}, and the whole pool has {wait.pool}"
+        text = f"needs {counted(wait.needed, 'block')}, and the whole pool has {wait.pool}"
     else:
-        text = f"needs {_blocks(wait.needed)} and {free}"
+        text = f"needs {counted(wait.needed, 'block')} and {free}"
         held = [f"{name} has {count}" for name, count in wait.holders]
         text += f"; {_and(held)}" if held else ""
     return text + _also(wait)

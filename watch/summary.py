@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kvproof.invariants.of_bytes import SEVERITIES
+from kvproof.model.counted import counted, was
 from kvproof.model.hit_rows import sentence
 from kvproof.watch.shown import JUDGED, NOT_JUDGED
 
@@ -52,14 +53,14 @@ class Summary:
         """The first line that a person needs: violations, or how much was judged without one."""
         steps, engines = self.watched["steps"], self.watched["engines"]
         broken, times = len(self.found), self.found.total()
-        judged = f"in {_number(steps, 'step')} of {_number(engines, 'engine')}"
+        judged = f"in {counted(steps, 'step')} of {counted(engines, 'engine')}"
         if broken:
             often = f", found {times:,} times," if times > broken else ""
-            verdict = f"{_number(broken, 'violation')}{often} {judged}"
+            verdict = f"{counted(broken, 'violation')}{often} {judged}"
         elif steps and self.times_judged:
             verdict = f"no violation {judged}"
         elif engines:
-            verdict = f"UNKNOWN: nothing was watched: {_number(engines, 'engine')} took no step"
+            verdict = f"UNKNOWN: nothing was watched: {counted(engines, 'engine')} took no step"
         else:
             verdict = "UNKNOWN: nothing was watched: no engine was there to be watched"
         return "; ".join((verdict, *self._reservations()))
@@ -67,7 +68,7 @@ class Summary:
     def _reservations(self) -> Iterator[str]:
         for of, times in self.trusted.items():
             if times:
-                yield f"{_number(times, 'load')} {of} {_were(times)} trusted, not judged"
+                yield f"{counted(times, 'load')} {of} {was(times)} trusted, not judged"
         for times, what in (
             (self.not_watched.total(), "not watched"),
             (self.by_hand.total(), "not watched to the end"),
@@ -76,9 +77,9 @@ class Summary:
             if times:
                 yield f"{_engines(times)} {what}"
         if times := self.mistakes.total():
-            yield f"kvproof made a mistake on {_number(times, 'engine')}"
+            yield f"kvproof made a mistake on {counted(times, 'engine')}"
         if times := self.lost.total():
-            yield f"the numbers of {_number(times, 'process', 'processes')} are not whole"
+            yield f"the numbers of {counted(times, 'process', 'processes')} are not whole"
 
     def lines(self) -> Iterator[str]:
         """Return one line for each thing that a person has to know, the verdict first."""
@@ -87,13 +88,13 @@ class Summary:
         for why, times in self.by_hand.items():
             yield f"{_engines(times)} not watched any further: {why}"
         for why, times in self.mistakes.items():
-            yield f"UNKNOWN: kvproof made a mistake on {times} engine{_s(times)}: {why}"
+            yield f"UNKNOWN: kvproof made a mistake on {counted(times, 'engine')}: {why}"
         for why, times in self.not_watched.items():
             yield f"UNKNOWN: {_engines(times)} not watched: {why}"
         for why, times in self.no_bytes.items():
-            yield f"UNKNOWN: the bytes of {times} engine{_s(times)} were not judged: {why}"
+            yield f"UNKNOWN: the bytes of {counted(times, 'engine')} were not judged: {why}"
         for name, times in self.found.most_common():
-            yield f"VIOLATED: {name}, {times} time{_s(times)}"
+            yield f"VIOLATED: {name}, {counted(times, 'time')}"
         yield from self.records
         if told := sentence(self.shared):
             yield told
@@ -117,24 +118,11 @@ class Summary:
             name, why = each.split(", because ", 1)
             found.setdefault((times, why), []).append(name)
         for (times, why), names in found.items():
-            yield f"{times} engine{_s(times)}, because {why}: {_list(names)}"
+            yield f"{counted(times, 'engine')}, because {why}: {_list(names)}"
 
 
 def _engines(times: int) -> str:
-    return f"{times} engine{_s(times)} {_were(times)}"
-
-
-def _were(times: int) -> str:
-    return "was" if times == 1 else "were"
-
-
-def _number(times: int, one: str, many: str = "") -> str:
-    """Say a number of something in words."""
-    return f"{times:,} {one if times == 1 else many or f'{one}s'}"
-
-
-def _s(times: int) -> str:
-    return "" if times == 1 else "s"
+    return f"{counted(times, 'engine')} {was(times)}"
 
 
 def _list(names: Iterable[str]) -> str:

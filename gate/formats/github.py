@@ -4,6 +4,7 @@ changed line. The runner reads them from standard output and from standard error
 from collections.abc import Iterator
 
 from kvproof.gate.formats import sentences as words
+from kvproof.model.counted import counted
 from kvproof.reports.gate_output import Gate, GateFinding
 
 ANNOTATIONS_MAX = 10
@@ -17,7 +18,7 @@ def commands(gate: Gate) -> list[str]:
     found = [_finding(gate, each) for each in words.of_kind(gate, "introduced")]
     if len(found) > ANNOTATIONS_MAX:
         more = len(found) - ANNOTATIONS_MAX + 1
-        text = f"{words.counted(more, 'more defect')} introduced; the summary has all"
+        text = f"{counted(more, 'more defect')} introduced; the summary has all"
         found[ANNOTATIONS_MAX - 1 :] = [_command("error", "kvproof", text)]
     return [*found, *_unjudged(gate)]
 

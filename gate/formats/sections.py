@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kvproof.gate.formats import sentences as words
+from kvproof.model.counted import counted
 from kvproof.reports.gate_output import Gate, GateFinding
 
 
@@ -22,7 +23,7 @@ class Section(NamedTuple):
 def sections(gate: Gate) -> Iterator[Section]:
     """The parts that have something to say."""
     of = {kind: words.of_kind(gate, kind) for kind in words.KINDS}
-    watched = words.counted(gate.watched, "watched run")
+    watched = counted(gate.watched, "watched run")
     executed = f"what each belongs to, and how many of {watched} executed what is changed in it"
     every = (
         Section("introduced", "on head, and not on base", findings=of["introduced"]),

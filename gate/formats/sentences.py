@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec import UNSET
 
 from kvproof.gate.difference.workload import ENGINE
+from kvproof.model.counted import are, counted, was
 from kvproof.model.files.reading import printable, shown
 from kvproof.model.severity import MEANINGS, Severity
 from kvproof.reports.gate_output import (
@@ -69,11 +70,6 @@ def plain_lines(text: str, lines_max: int) -> list[str]:
     return lines if len(lines) <= lines_max else ["...", *lines[1 - lines_max :]]
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: "1 defect", "3 defects"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def named(names: Sequence[str], few: int = FEW) -> str:
     """The first few names, and how many there are beside them."""
     more = len(names) - few
@@ -129,17 +125,17 @@ def _nothing(gate: Gate) -> str:
     yet = []
     if left:
         yet.append(
-            f"{left:,} of the {counted(number, 'function')} that head changes {_was(left)} not "
+            f"{left:,} of the {counted(number, 'function')} that head changes {was(left)} not "
             "reached"
         )
     if rest:
         yet.append(
-            f"{rest:,} of the {counted(statements, 'changed statement')} {_was(rest)} "
+            f"{rest:,} of the {counted(statements, 'changed statement')} {was(rest)} "
             f"executed in no watched run ({named([*map(lines_left, not_run)], 2)})"
         )
     if hidden := sum(len(each.not_seen) for each in gate.functions):
         yet.append(
-            f"{counted(hidden, 'operand')} of changed conditions {_was(hidden)} not both true and "
+            f"{counted(hidden, 'operand')} of changed conditions {was(hidden)} not both true and "
             "false"
         )
     if not yet:
@@ -169,18 +165,10 @@ def _others(gate: Gate) -> list[str]:
     mended, unknown = len(of_kind(gate, "mended")), len(of_kind(gate, "not comparable"))
     found = []
     if mended:
-        found.append(f"{counted(mended, 'defect')} of base {_is(mended)} mended")
+        found.append(f"{counted(mended, 'defect')} of base {are(mended)} mended")
     if unknown:
         found.append(f"{counted(unknown, 'defect')} of base cannot be compared on head")
     return found
-
-
-def _was(number: int) -> str:
-    return "was" if number == 1 else "were"
-
-
-def _is(number: int) -> str:
-    return "is" if number == 1 else "are"
 
 
 def _sentence(text: str) -> str:
@@ -335,7 +323,7 @@ def changed(gate: Gate) -> str:
         return "no function of the KV-cache accounting"
     return (
         f"{counted(number, 'function')} of the KV-cache accounting; {reached:,} of them "
-        f"{_was(reached)} executed here"
+        f"{was(reached)} executed here"
     )
 
 

@@ -8,6 +8,7 @@ from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.connectors.search import PlanSearch
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.fakes.store_client import ANY, ASKED, FAILED
+from kvproof.model.counted import counted
 from kvproof.model.plans.connector import ConnectorPlan, lines
 
 FINDINGS_MAX = 3
@@ -17,35 +18,36 @@ FINDINGS_MAX = 3
 def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
     """The lines of a report: the verdict, the reasons, the numbers of what was done and of what was
     judged."""
+    in_all = counted(searched.episodes, "episode")
     if searched.plan is not None and searched.result is not None:
         yield from of_violation(searched.plan, searched.result)
         if searched.needs_earlier:
             yield "Alone, in a fresh process, this plan breaks no such rule: it needs what earlier"
             yield "episodes left behind. Use the same seed and examples to see it again."
     elif searched.nothing_judged:
-        yield f"UNKNOWN: {subject.name} promised no load in {_episodes(searched.episodes)}."
+        yield f"UNKNOWN: {subject.name} promised no load in {in_all}."
         yield "Nothing of its loads was judged. Use --extra with settings with which it loads."
     else:
         whole = "no grave check" if searched.tolerated else "no check"
         new = " in a new way" if searched.known else ""
-        yield f"SAMPLED: {subject.name} broke {whole}{new} in {_episodes(searched.episodes)}."
+        yield f"SAMPLED: {subject.name} broke {whole}{new} in {in_all}."
         yield from _tolerated(searched)
     yield (
-        f"{_episodes(searched.episodes)}, {searched.steps} steps; judged: "
+        f"{in_all}, {searched.steps} steps; judged: "
         f"{searched.judged['promised tokens']:,} slots of promised tokens, "
         f"{searched.judged['writes']:,} slots that the connector wrote{_saved(searched)}."
     )
     yield from _came_of(searched.judged)
     if searched.tries:
-        yield f"{_episodes(searched.tries)} more made the plan smaller."
+        yield f"{counted(searched.tries, 'episode')} more made the plan smaller."
     for name, count in sorted(searched.known.items()):
-        yield f"Known: in {_episodes(count)} {name} (findings/ has what it is)."
+        yield f"Known: in {counted(count, 'episode')} {name} (findings/ has what it is)."
     for kinds, why in searched.refused.items():
         yield f"Not driven with the cache groups {kinds}: the connector cannot be made ({why})."
     for groups, lacks in searched.lacking.items():
         yield f"Not driven with the cache groups {groups.words}. {lacks}."
     for reason, plans in searched.unplayed.items():
-        yield f"Not played: {plans} plan{'s' * (plans != 1)}. {reason}."
+        yield f"Not played: {counted(plans, 'plan')}. {reason}."
     if searched.plan is not None or searched.nothing_judged:
         yield from _tolerated(searched)
 
@@ -69,15 +71,11 @@ def _saved(searched: PlanSearch) -> str:
     return f", {states:,} saved hidden states" if states else ""
 
 
-def _episodes(count: int) -> str:
-    return f"{count} episode" + "s" * (count != 1)
-
-
 def _tolerated(searched: PlanSearch) -> Iterator[str]:
     """The lines about broken checks that end no search."""
     for name, count in sorted(searched.tolerated.items()):
         rule = CONTRACT[name]
-        yield f"But {name}: {rule.severity.words}, in {_episodes(count)}."
+        yield f"But {name}: {rule.severity.words}, in {counted(count, 'episode')}."
         yield f"It must be true that {rule.name}."
 
 

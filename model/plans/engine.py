@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from kvproof.model.counted import counted
 from kvproof.model.plans.connector import Copies, copies_in_words
 from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action, words
 
@@ -175,7 +176,7 @@ def lines(plan: EnginePlan) -> list[str]:
     flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
     flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
     flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
-    flags += [_number(plan.drafts, "draft token")] * (plan.drafts > 0)
+    flags += [counted(plan.drafts, "draft token")] * (plan.drafts > 0)
     flags += ["every state is kept"] * plan.every_state
     flags += ["a NIXL connector"] * plan.connected
     flags += [f"the store {plan.store}, {copies_in_words(plan.copies)}"] * bool(plan.store)
@@ -183,8 +184,8 @@ def lines(plan: EnginePlan) -> list[str]:
     alone = "" if plan.is_given else f", {plan.answer_tokens} of them answered"
     return [
         f"engine: a request has {length}{alone}; "
-        f"{plan.chunk_tokens} tokens a step; {_number(plan.stages, 'stage')} of "
-        f"{_number(plan.ranks, 'worker')}; " + ", ".join(flags),
+        f"{plan.chunk_tokens} tokens a step; {counted(plan.stages, 'stage')} of "
+        f"{counted(plan.ranks, 'worker')}; " + ", ".join(flags),
         *(f"layer {i}: {layer.words}" for i, layer in enumerate(plan.layers)),
         _memory(plan),
         *(f"after {each.after} moments: {words(each)}" for each in plan.actions),
@@ -199,7 +200,3 @@ def _memory(plan: EnginePlan) -> str:
     from_ = "one request needs" if plan.counted_from == "need" else "is ample"
     richer = f"; worker {plan.richer} has {plan.more} more" if plan.more else ""
     return f"{what} {plan.blocks:+} blocks from what {from_}, and {plan.odd_bytes} bytes{richer}"
-
-
-def _number(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
+from kvproof.model.counted import counted
 from kvproof.reports.screen import ScreenLine
 
 EXTRA = {"salt": "a salt", "adapter": "a LoRA adapter", "reloaded": "the adapter, loaded again"}
@@ -47,9 +48,8 @@ def _job(job: Job) -> str:
     embeds = " (embeddings)" if job.embeds else ""
     extra = f" ({EXTRA[job.extra_key]})" if job.extra_key else ""
     prompt = job.keyed_prompt if job.extra_key else job.prompt
-    return (
-        f"{job.name} {prompt}{parts}{follows}{embeds}{extra}, {_count(job.max_tokens, 'token')} out"
-    )
+    out = counted(job.max_tokens, "token")
+    return f"{job.name} {prompt}{parts}{follows}{embeds}{extra}, {out} out"
 
 
 def _rows(engine: EngineConfig) -> Iterator[str]:
@@ -70,18 +70,18 @@ def group_text(group: Group) -> str:
     window = f" of {group.window} tokens" if group.window else ""
     mode = ", not cached" if group.kind == "mamba" and group.mode == "none" else ""
     eagle = ", drafter" if group.eagle else ""
-    return f"{KINDS[group.kind]}{window}, {_count(group.block_size, 'token')} a block{mode}{eagle}"
+    return f"{KINDS[group.kind]}{window}, {counted(group.block_size, 'token')} a block{mode}{eagle}"
 
 
 def _options(engine: EngineConfig) -> Iterator[str]:
     """Name the options of an engine that are not as usual."""
-    yield f"at most {_count(engine.chunk_tokens, 'token')} a step"
+    yield f"at most {counted(engine.chunk_tokens, 'token')} a step"
     if engine.physical_per_logical > 1:
         yield f"a transfer counts kernel blocks, {engine.physical_per_logical} in each block"
     if engine.steps_in_flight > 1:
         yield f"{engine.steps_in_flight} steps in flight"
     if engine.drafts:
-        yield f"{_count(engine.drafts, 'draft token')} a step"
+        yield f"{counted(engine.drafts, 'draft token')} a step"
     if engine.store:
         yield "an external store"
 
@@ -90,7 +90,3 @@ def _arrow(cluster: Cluster) -> str:
     verb = {"pull": "D pulls", "push": "P pushes"}[cluster.transfer]
     back = " <=>" if cluster.follow_up_turns else " ==>"
     return f"  {verb}{back}  "
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

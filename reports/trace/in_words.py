@@ -4,6 +4,7 @@ choices."""
 from collections.abc import Callable
 from typing import Any
 
+from kvproof.model.counted import are, counted
 from kvproof.model.events import Admit, Choice, Complete, Event, Preempt, Schedule
 
 WORDS: dict[str, Callable[[Any], str]] = {
@@ -11,7 +12,7 @@ WORDS: dict[str, Callable[[Any], str]] = {
     "Schedule": lambda e: _step(e),
     "Admit": lambda c: _admitted(c),
     "FinishLoad": lambda c: f"{c.request} goes on after its load",
-    "Compute": lambda c: f"{_count(c.tokens, 'token')} of {c.request} {_are(c.tokens)} scheduled",
+    "Compute": lambda c: f"{counted(c.tokens, 'token')} of {c.request} {are(c.tokens)} scheduled",
     "Preempt": lambda c: _preempted(c),
     "Release": lambda c: f"{c.request} does not fit, and frees blocks that it no longer needs",
     "Complete": lambda e: _output(e),
@@ -45,12 +46,12 @@ def _step(event: Schedule) -> str:
 
 def _admitted(choice: Admit) -> str:
     hit = (
-        f"with a hit of {_count(choice.local_hit, 'token')}"
+        f"with a hit of {counted(choice.local_hit, 'token')}"
         if choice.local_hit
         else "without a hit"
     )
-    more = _count(choice.external, "token")
-    loads = f", and {more} {_are(choice.external)} to be loaded"
+    more = counted(choice.external, "token")
+    loads = f", and {more} {are(choice.external)} to be loaded"
     return f"{choice.request} is admitted {hit}{loads if choice.external else ''}"
 
 
@@ -62,16 +63,8 @@ def _preempted(choice: Preempt) -> str:
 
 def _output(event: Complete) -> str:
     drafts = "".join(
-        f"; {_count(count, 'draft')} of {name} {_are(count)} accepted"
+        f"; {counted(count, 'draft')} of {name} {are(count)} accepted"
         for name, count in event.accepted.items()
     )
     failed = f"; the load of {event.failed} has failed" if event.failed else ""
     return f"the output of a step reaches {event.engine}{drafts}{failed}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number != 1)}"
-
-
-def _are(number: int) -> str:
-    return "is" if number == 1 else "are"
