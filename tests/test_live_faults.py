@@ -108,7 +108,7 @@ def test_a_mistake_is_told_in_a_sentence_and_its_trace_shows_it_again(
         trace = traced(setup, maker("live"), outcome, 0)
         assert trace is not None
         kept = trace_file(trace, tmp_path)
-        kept.write()
+        kept.attempt()
         assert kept.path is not None
         command = printed_command(replay_line(trace, kept.path))
         assert replayed(command, capsys) == (1, "VIOLATED")
