@@ -310,7 +310,7 @@ def _free_when_idle(engine: Engine) -> Iterator[Judged]:
 
 def _free_when_waiting(played: Played) -> Iterator[Judged]:
     for wait in unpaused(played):
-        if wait.waiting or wait.transfers or wait.steps:
+        if wait.waiting or wait.transfers or wait.steps or wait.sessions:
             continue
         if not wait.held:
             yield holds()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import check
 from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason, release
+from kvproof.model.facts.connectors import Unpublished
 from kvproof.model.facts.loop import LoopWait, Played
 from kvproof.model.severity import Severity
 
@@ -63,7 +64,7 @@ def accepted_request_is_answered(played: Played) -> Iterator[Judged]:
     every pause and every transfer has ended, and the loop runs without end. A loop that waits is
     judged by `idle_engine_has_no_waiting_request`."""
     for one in played.requests:
-        if one.gone or one.ends:
+        if one.is_answered:
             yield holds()
         else:
             yield because(
@@ -93,14 +94,16 @@ def _why_unanswered(played: Played) -> Iterator[Excuse]:
     severity=Severity.WRONG_REPORT,
 )
 def request_ends_once(played: Played) -> Iterator[Judged]:
-    """A client takes the first end of its request for the last of its outputs."""
+    """A client takes the first end of its request for the last of its outputs. Of a session, each
+    answer has one end, and it may be aborted between two of them."""
     for one in played.requests:
-        if len(one.ends) <= 1:
+        most = one.most_ends
+        if len(one.ends) <= most:
             yield holds(len(one.ends))
         else:
             yield because(
-                reason("ends", "{request} has ended with {first}", first=one.ends[0]),
-                reason("again", "it ends again, with {second}", second=one.ends[1]),
+                reason("ends", "{request} has ended with {first}", first=one.ends[most - 1]),
+                reason("again", "it ends again, with {second}", second=one.ends[most]),
                 request=one.name,
             )
 
@@ -114,7 +117,7 @@ def answer_has_its_tokens(played: Played) -> Iterator[Judged]:
     """Outputs may come late: after a pause, after a preemption, after a reset. An answer that has
     reached its largest length has this number of tokens: no output is lost or counted twice."""
     for one in played.requests:
-        if one.ends != ("length",):
+        if not one.is_whole:
             continue
         if one.tokens == one.answer:
             yield holds()
@@ -296,22 +299,34 @@ def idle_engine_has_every_output(played: Played) -> Iterator[Judged]:
     origin="Scheduler.update_from_output; aibrix#2287",
     severity=Severity.LOST_PERFORMANCE,
 )
-def idle_engine_has_published(played: Played) -> Iterator[Judged]:
+def idle_engine_has_published(seen: Played | Unpublished) -> Iterator[Judged]:
     """Events are published with the output of a step. Those of what happens outside of a step, as
     when a client empties the cache of an idle engine, may wait for the next one: until another
-    request happens to arrive, routers send requests here for what is gone (aibrix#2287)."""
-    for wait in played.waits:
-        if not wait.unpublished:
-            yield holds()
-        elif wait.number:
-            yield because(
-                idle(wait),
-                reason(
-                    "queued",
-                    "{events} KV events are queued, which no subscriber got",
-                    events=wait.unpublished,
-                ),
-            )
+    request happens to arrive, routers send requests here for what is gone (aibrix#2287). A
+    connector has events of its own, of each of its tiers."""
+    if isinstance(seen, Unpublished):
+        nothing_to_do = reason("nothing_to_do", "the engine says that it has nothing more to do")
+        yield _published(nothing_to_do, seen.events, "connector")
+        return
+    for wait in seen.waits:
+        if wait.number or not wait.unpublished:
+            yield _published(idle(wait), wait.unpublished, "prefix cache")
+
+
+def _published(waits: Reason, events: int, whose: str) -> Judged:
+    """Whether no event is queued when an engine waits."""
+    if not events:
+        return holds()
+    return because(
+        waits,
+        reason(
+            "queued",
+            "{events} KV events of its {whose} are queued, which no subscriber got",
+            events=events,
+            whose=whose,
+            feature=f"of its {whose}",
+        ),
+    )
 
 
 @check(

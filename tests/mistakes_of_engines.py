@@ -1,6 +1,7 @@
 """Mistakes of an engine core, in its start-up and in its loop, planted in real vLLM, and the check
 that finds each."""
 
+import asyncio
 import dataclasses
 from typing import Any
 
@@ -28,6 +29,7 @@ MANAGER = "vllm.v1.structured_output:StructuredOutputManager"
 CLIENT = "vllm.v1.engine.core_client:MPClient"
 METRICS = "vllm.v1.metrics.loggers:PrometheusStatLogger"
 FRONT = "vllm.v1.engine.llm_engine:LLMEngine"
+SERVING = "vllm.entrypoints.generate.base.serving:GenerateBaseServing"
 PULL = f"{NIXL}.pull_scheduler:NixlPullConnectorScheduler"
 
 
@@ -112,6 +114,19 @@ def _impatient(right: Any, self: Any, output: Any) -> None:
 
 async def _silent(*_: Any, **__: Any) -> None:
     """Nobody is notified."""
+
+
+def _left(right: Any, self: Any, work: Any, *given: Any) -> Any:
+    """Nobody is notified when the client goes away."""
+
+    async def cancelled() -> Any:
+        try:
+            return await work
+        except asyncio.CancelledError:
+            self.engine_client.notify_kv_transfer_request_rejected = _silent
+            raise
+
+    return right(self, cancelled(), *given)
 
 
 MISTAKES: dict[str, tuple[Change, str]] = {
@@ -256,6 +271,30 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "the front refuses a request and notifies nobody (vllm#41269)": (
         instead("vllm.v1.engine.async_llm:AsyncLLM.notify_kv_transfer_request_rejected", _silent),
         "ended_load_frees_its_prefill",
+    ),
+    "the client leaves the front, which notifies nobody (vllm#50425)": (
+        around(f"{SERVING}._with_kv_transfer_rejection_cleanup", _left),
+        "ended_load_frees_its_prefill",
+    ),
+    "the next part of a session is lost if it comes early (vllm#52693)": (
+        line(f"{SCHEDULER}.add_request", "existing.streaming_queue.append(update)", "pass"),
+        "idle_engine_has_no_waiting_request",
+    ),
+    "the end of a session is lost if it comes early": (
+        line(
+            f"{SCHEDULER}.add_request",
+            "existing.streaming_queue.append(update)",
+            "existing.streaming_queue.extend([update] if update else [])",
+        ),
+        "workers_forget_ended_requests",
+    ),
+    "the last of the parts that came early is the next one": (
+        line(
+            f"{SCHEDULER}._handle_stopped_request",
+            "streaming_queue.popleft()",
+            "streaming_queue.pop()",
+        ),
+        "idle_engine_has_no_waiting_request",
     ),
     "blocks that were to be freed later stay": (
         nothing(f"{SCHEDULER}._drain_deferred_frees"),

@@ -34,6 +34,7 @@ from kvproof.model.facts.connectors import (
     SendEnded,
     SlotsRead,
     StoreReset,
+    Unpublished,
 )
 from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.state import SAMPLED
@@ -77,6 +78,7 @@ class ObservedEngine:
         self.given_up: dict[str, int] = {}
         self.named = NamedPrefixes(plan.engine.hash_block_size)
         self.announced: dict[tuple[Any, ...], int] = {}
+        self.queued: list[Any] = []
         self.looked_up: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.answers: list[object] = []
@@ -117,6 +119,12 @@ class ObservedEngine:
         self.earlier.restart(another=another)
         self.earlier_loads = EarlierLoads()
         self.last_reset = None
+
+    def note_unpublished(self) -> None:
+        """Record how many events of the connector wait for a step. They are taken out of it for
+        this, and published with the next step as if they were still there."""
+        self.queued += self._queued_events() or ()
+        self.facts.append(Unpublished(len(self.queued)))
 
     def _note_ended(self) -> None:
         self.facts.append(RequestsEnded(self.arrived - len(self.scheduler.requests)))
@@ -406,14 +414,16 @@ class ObservedEngine:
             return answer
 
         def events(*args: Any, **kwargs: Any) -> list[Any]:
-            answer = list(taken(*args, **kwargs) or ())
+            answer = [*self.queued, *(taken(*args, **kwargs) or ())]
+            self.queued.clear()
             self.answers.append(sorted(map(shown.plain, answer), key=repr))
             self.counts["events published"] += len(answer)
             for event in answer:
                 self._note_event(event)
             return answer
 
-        taken, connector.take_events = connector.take_events, events
+        self._queued_events = taken = connector.take_events
+        connector.take_events = events
         empty, connector.reset_cache = connector.reset_cache, reset
         connector.get_num_new_matched_tokens = matched
         connector.update_state_after_alloc = promised

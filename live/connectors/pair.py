@@ -58,6 +58,16 @@ def one_of_two(
         return DrivenEngine(plan, settings, clock, paired=True, another=another)
 
 
+def alone(connector: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of the connector between two engines, without the stores beside it."""
+    inside = connector["kv_connector_extra_config"].get("connectors", ())
+    between = (each for each in inside if each["kv_connector"] in BETWEEN)
+    return {**connector, **next(between, {})}
+
+
+BETWEEN = "NixlConnector", "NixlPushConnector", "MooncakeConnector"
+"""The connectors that vLLM ships between P and D."""
+
 OTHER_WAY = {"NixlConnector": "NixlPushConnector", "NixlPushConnector": "NixlConnector"}
 """The connector with which the other side of the pair copies."""
 
@@ -117,8 +127,8 @@ class EnginePair(SeveralEngines):
         self.replaced: list[Replaced] = []
         self.begun = [0, 0]
         self.loaded, self.before = False, 0
-        self.unlike = plan.unlike
-        extra = connector["kv_connector_extra_config"]
+        self.unlike = plan.unlike not in ("", "stores")
+        extra = alone(connector)["kv_connector_extra_config"]
         self.lease_s = extra.get("kv_lease_duration", LEASE_S)
         self.known_s = extra.get("engine_ttl", KNOWN_S)
         self.sent: dict[str, SubmitRequest] = {}
@@ -131,9 +141,11 @@ class EnginePair(SeveralEngines):
         connector, _ = self.parts
         another: Another = ""
         unlike = "" if place else plan.unlike
+        if plan.unlike == "stores":
+            unlike, connector = "", alone(connector) if place else connector
         if unlike == "transfer":
             connector = {**connector, "kv_connector": OTHER_WAY[connector["kv_connector"]]}
-        else:
+        elif unlike != "stores":
             another = unlike
         made = one_of_two(name, place + 1, plan, connector, clock, another)
         self.threads[place] = frozenset(clock.threads).difference(others)

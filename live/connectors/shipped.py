@@ -1,6 +1,6 @@
 """The connectors of vLLM that the kit drives: the settings to drive each with, and its code."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -38,12 +38,23 @@ def _child(subject: TestedConnector) -> dict[str, object]:
 def _several(*subjects: TestedConnector) -> TestedConnector:
     """A MultiConnector of these connectors. It loads from the first connector that has a part of
     the prompt, so a prompt that this one keeps is offered."""
-    children = [_child(each) for each in subjects]
+    return _with_children({"connectors": [_child(each) for each in subjects]}, subjects)
+
+
+def _with_children(
+    extra: Mapping[str, Any], subjects: Sequence[TestedConnector], keeps_prompts: bool = False
+) -> TestedConnector:
+    """The MultiConnector with these settings, which is driven as its connectors have to be. Beside
+    a P/D connector, some plans have the others on P alone."""
+    pair = any(each.pair for each in subjects)
     return TestedConnector(
         "MultiConnector",
-        {"connectors": children},
-        subjects[0].keeps_prompts,
-        pair=any(each.pair for each in subjects),
+        extra,
+        keeps_prompts or subjects[0].keeps_prompts,
+        forgets=pair and any(each.forgets for each in subjects),
+        pair=pair,
+        at_once=any(each.at_once for each in subjects),
+        unlike=("stores",) if pair else (),
         by_block=all(each.by_block or each.pair for each in subjects),
     )
 
@@ -321,6 +332,9 @@ SHIPPED: dict[str, Shipped] = {
     "multi-simple-mooncake": Shipped(_several(SIMPLE, MOONCAKE), OF_MULTI),
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),
     "multi-nixl-offloading": Shipped(_several(NIXL, OFFLOADING), OF_MULTI),
+    "multi-nixl-store": Shipped(_several(NIXL, MOONCAKE), OF_MULTI),
+    "multi-store-push": Shipped(_several(MOONCAKE, PUSH), OF_MULTI),
+    "multi-mooncake-store": Shipped(_several(WRITING, MOONCAKE), OF_MULTI),
     "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
     "multi-lmcache-offloading": Shipped(_several(LMCACHE, OFFLOADING), OF_MULTI),
 }
@@ -336,10 +350,31 @@ def as_driven(name: str, extra: Mapping[str, Any], keeps_prompts: bool) -> Teste
         known = SHIPPED[name].subject
         return replace(known, keeps_prompts=known.keeps_prompts or keeps_prompts)
     own = TestedConnector(name, extra, keeps_prompts)
-    alike = [each.subject for each in SHIPPED.values() if each.subject.name == name]
+    if "connectors" in extra:
+        return _as_children(own)
+    alike = _alike(name)
     for subject in alike:
         if subject.extra == extra:
             return replace(subject, keeps_prompts=subject.keeps_prompts or keeps_prompts)
     special = (each for each in alike if each.pair or each.hidden)
     driven = (replace(each, extra={**each.extra, **extra}) for each in special)
-    return own if "connectors" in extra else next(driven, own)
+    return next(driven, own)
+
+
+def _alike(name: str) -> list[TestedConnector]:
+    """The connectors of the table of this class."""
+    return [each.subject for each in SHIPPED.values() if each.subject.name == name]
+
+
+def _as_children(own: TestedConnector) -> TestedConnector:
+    """The connector with others inside as these have to be driven: with a P/D connector among
+    them, in P and D. Such a one gets the settings of the table where no others are given."""
+    inside, driven = [], []
+    for child in own.extra["connectors"]:
+        name = child.get("kv_connector", "")
+        extra = child.get("kv_connector_extra_config", {})
+        driven.append(as_driven(name, extra, keeps_prompts=False))
+        inside.append({**child, "kv_connector_extra_config": driven[-1].extra})
+    if not any(each.pair for each in driven):
+        return own
+    return _with_children({**own.extra, "connectors": inside}, driven, own.keeps_prompts)

@@ -5,12 +5,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kvproof.live.connectors.judging import broken
 from kvproof.live.connectors.observed import ObservedEngine
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.connectors.subject import TestedConnector
+from kvproof.live.fakes import streams
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.replaced import device
 from kvproof.model.config import EngineConfig, Group
@@ -21,12 +22,20 @@ from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.plans.engine import EnginePlan
 
 
-class Store(NamedTuple):
-    """A connector, its settings of `KVTransferConfig`, and the clock of its copies."""
+class Store:
+    """A connector, its settings of `KVTransferConfig`, and the clock of its copies. What is behind
+    it is empty when an engine starts: the engines of a plan are measured."""
 
-    subject: TestedConnector
-    settings: Mapping[str, Any]
-    clock: Clock
+    def __init__(self, subject: TestedConnector, folder: Path, clock: Clock) -> None:
+        self.subject, self.folder, self.clock = subject, folder, clock
+        self.settings: Mapping[str, Any] = {}
+
+    def begin(self) -> None:
+        """Begin a process for the next engine of a plan."""
+        self.clock.begin_again()
+        streams.begin()
+        own = tempfile.mkdtemp(dir=self.folder)
+        self.settings = self.subject.settings(Path(own))
 
     def observe(
         self, plan: EnginePlan, scheduler: Any, groups: tuple[StartedGroup, ...]
@@ -56,7 +65,9 @@ class Store(NamedTuple):
 
 
 def _group(group: StartedGroup) -> Group:
-    """A cache group as the kit has it. Plans of given sizes have no others."""
+    """A cache group as the kit has it. Plain layers have no others."""
+    if group.kind == "mamba":
+        return Group("mamba", group.block)
     return Group("window" if group.window else "full", group.block, window=group.window)
 
 
@@ -68,14 +79,15 @@ def stored(plan: EnginePlan) -> Iterator[Store | None]:
         yield None
         return
     alone = [n for n, each in SHIPPED.items() if each.subject.is_plain_store and not each.dummy]
-    if plan.store not in alone or not plan.is_given or plan.connected or plan.stages > 1:
-        why = f"An engine core is not driven with the store {plan.store!r} and these sizes"
-        raise UsageError(f"{why}. Use given sizes, one stage and one of: {', '.join(alone)}.")
+    if plan.store not in alone or not plan.plain:
+        why = f"An engine core is not driven with the store {plan.store!r} and these layers"
+        what = "layers of full attention, windows or states, alike and of 4 bytes, on one worker"
+        raise UsageError(f"{why}. Use {what}, without drafts, and one of: {', '.join(alone)}.")
     subject = SHIPPED[plan.store].subject
     clock = Clock(plan.copies, subject.by_block)
     with tempfile.TemporaryDirectory(prefix="kvproof-loop-") as folder, device(clock):
         try:
-            yield Store(subject, subject.settings(Path(folder)), clock)
+            yield Store(subject, Path(folder), clock)
         finally:
             clock.over = True
             clock.end()

@@ -39,6 +39,11 @@ REFUSALS = (ValueError, NotImplementedError)
 memory."""
 
 
+def text_of(request: Any) -> str:
+    """The prompt of a request as the kit has it: a character for each token."""
+    return "".join(map(chr, request.prompt_token_ids))
+
+
 class LoopEnd(BaseException):
     """An exception that ends the loop: the plan is over, and the loop would wait or run for
     ever."""
@@ -148,6 +153,8 @@ class Engine:
             memory,
             (*LAYOUTS[first:], *LAYOUTS[:first]),
         )
+        if store is not None:
+            store.begin()
         config = config_of(plan, override, store.settings if store is not None else None)
         try:
             self.core = core_of(config, self.executor)
@@ -207,8 +214,11 @@ class Engine:
         answer: int,
         params: Mapping[str, Any] | None = None,
         grammar: str = "",
+        *,
+        resumable: bool = False,
     ) -> EngineCoreRequest:
-        """A request as a front sends it, with these `kv_transfer_params`, and with a grammar."""
+        """A request as a front sends it, with these `kv_transfer_params`, and with a grammar. If it
+        is `resumable`, it is a part of a session, and others follow."""
         sampling = SamplingParams(
             max_tokens=answer,
             ignore_eos=True,
@@ -225,7 +235,7 @@ class Engine:
             lora_request=None,
             cache_salt=None,
             data_parallel_rank=None,
-            **adapt.accepted(EngineCoreRequest, external_req_id=name),
+            **adapt.accepted(EngineCoreRequest, external_req_id=name, resumable=resumable),
         )
 
     def receive(self, request: EngineCoreRequest) -> None:
@@ -235,6 +245,8 @@ class Engine:
     def add(self, request: EngineCoreRequest) -> Any:
         """Give a request to the scheduler at once. Returns vLLM's own form of it."""
         made = self.core.preprocess_add_request(request)[0]
+        if self.executor.observed is not None:
+            self.executor.observed.arrive(made, text_of(made))
         self.core.scheduler.add_request(made)
         return made
 

@@ -10,7 +10,15 @@ from msgspec.structs import replace
 
 from kvproof.live import blame, contract_check
 from kvproof.live.core import front, ready
-from kvproof.live.core.engine import ALONE, PLENTY_BYTES, Core, Engine, LoopEnd, Messages
+from kvproof.live.core.engine import (
+    ALONE,
+    PLENTY_BYTES,
+    Core,
+    Engine,
+    LoopEnd,
+    Messages,
+    text_of,
+)
 from kvproof.live.core.grammars import Grammars
 from kvproof.live.core.layers import config_of
 from kvproof.live.core.statistics import Statistics
@@ -18,13 +26,21 @@ from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.observer import shown
 from kvproof.model import interruption
-from kvproof.model.facts.loop import ClientRequest, Did, LoopWait, Played, SizeKnown
+from kvproof.model.facts.loop import (
+    BY_LENGTH,
+    ClientRequest,
+    Did,
+    LoopWait,
+    Played,
+    SizeKnown,
+)
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.messages import (
     LENGTH,
     Arrive,
     Cancel,
     Compile,
+    More,
     Pause,
     Reset,
     Resume,
@@ -40,19 +56,40 @@ BLOCKS_OF_PREFILL = 1000
 NODES_KEPT = 64
 """The number of prefill nodes whose offers are kept."""
 
+NEXT_PART = 7
+"""The token of each later part of a session."""
+
 BUSY_MAX = 200
 """The number of moments without an answer, after the end of the plan, after which the loop counts
 as endless."""
 
 
 class Client:
-    """The client of one request, and what it knows of the request."""
+    """The client of one request, and what it knows of the request. `sent_tokens` are those of the
+    prompt and of the answers that it asked for, in all parts of a session; the engine took so many
+    `parts`. The session is `open` until the client says that no more parts come."""
 
     def __init__(self, sent: Send) -> None:
         self.sent = sent
         self.taken = self.gone = False
-        self.tokens = 0
+        self.tokens = self.parts = 0
+        self.answer = sent.answer
+        self.sent_tokens = len(sent.tokens) + sent.answer
+        self.open = sent.stays
         self.ends: list[str] = []
+
+    @property
+    def so_far(self) -> ClientRequest:
+        """The request as its client knows it."""
+        gone = self.gone or self.sent.refused
+        return ClientRequest(
+            *(self.sent.request, self.answer, gone, self.tokens, (*self.ends,)), parts=self.parts
+        )
+
+    @property
+    def sends_more(self) -> bool:
+        """Whether the client may send another part: its session goes on, as far as it knows."""
+        return self.open and not self.gone and {*self.ends} <= {BY_LENGTH}
 
 
 def _answered(tokens: int) -> Client:
@@ -67,7 +104,9 @@ class Episode:
     """An episode: one plan, played once."""
 
     def __init__(self, plan: EnginePlan, engine: Engine) -> None:
-        contract_check.check().require(["engine loop"])
+        sent = [each for each in plan.actions if isinstance(each, Send)]
+        sessions = ["sessions"] * any(each.stays for each in sent)
+        contract_check.check().require(["engine loop", *sessions])
         self.plan, self.engine = plan, engine
         self.left = deque(plan.actions)
         self.countdown = self.left[0].after if self.left else 0
@@ -79,7 +118,6 @@ class Episode:
             self.known = ready.known(engine.core, before)
         self.statistics = Statistics()
         self.statistics.install(engine.core.scheduler)
-        sent = [each for each in plan.actions if isinstance(each, Send)]
         late = {each.request for each in sent if each.grammar.endswith("late")}
         thinks = {each.request: each.thinks for each in sent if each.thinks}
         self.grammars = Grammars(lambda name: name in late, thinks=bool(thinks))
@@ -134,13 +172,14 @@ class Episode:
         self.idle.append(self._left_over(len(self.idle) + 1))
         if self.observed is not None:
             self.observed.settle()
+            self.observed.note_unpublished()
         while self.left and not self.engine.core.input_queue.qsize():
             self._act()
         if self.engine.core.input_queue.qsize():
             return
         if self.paused:
             self._resume()
-        else:
+        elif not self._end_sessions():
             if self.observed is not None:
                 self.observed.note_owed()
             raise LoopEnd
@@ -149,9 +188,9 @@ class Episode:
         """Record a message that the engine takes."""
         kind, what = message
         if kind.name == "ADD":
-            self.clients[what[0].request_id].taken = True
+            self._arrived(what[0])
             if self.observed is not None:
-                self.observed.arrive(what[0], "".join(map(chr, what[0].prompt_token_ids)))
+                self.observed.arrive(what[0], text_of(what[0]))
         elif kind.name == "ABORT":
             for name in what:
                 self.clients[name].gone = True
@@ -162,6 +201,12 @@ class Episode:
                 self.paused = self.complete = False
         elif kind.name == "UTILITY" and what[2] in (*PAUSES, "sleep"):
             self.paused, self.complete, self.pausing = True, False, what[1]
+
+    def _arrived(self, request: Any) -> None:
+        """Record that the engine takes a request, or a part of a session."""
+        client = self.clients[request.request_id]
+        client.taken = True
+        client.parts += client.sent.stays and request.resumable
 
     def _began(self, output: Any) -> None:
         tokens = output.total_num_scheduled_tokens
@@ -184,7 +229,10 @@ class Episode:
         match action:
             case Send() if action.request not in self.clients:
                 self._send(action)
+            case More(request=name) if name in self.clients:
+                self._send_more(self.clients[name], action)
             case Cancel(request=name) if name in self.clients:
+                self.clients[name].open = False
                 self.engine.cancel(name)
             case Arrive(request=name, fails=fails):
                 self.worker.arrive(name, fails)
@@ -206,7 +254,7 @@ class Episode:
                 self.engine.stop(drain)
 
     def _send(self, one: Send) -> None:
-        if one.refused and not front.drivable():
+        if one.refused and not front.drivable(one.leaves):
             return
         if len(one.tokens) + one.answer > self.engine.max_model_len:  # the front refuses it
             return
@@ -218,14 +266,43 @@ class Episode:
         client = self.clients[one.request] = Client(one)
         if not one.refused:
             words = one.grammar.split()[0] if one.grammar else ""
-            request = self.engine.request(one.request, one.tokens, one.answer, params, words)
+            request = self.engine.request(
+                one.request, one.tokens, one.answer, params, words, resumable=one.stays
+            )
             self.statistics.add(request)
             self.engine.receive(request)
             return
         # P has its blocks, whether the engine knows of it or not.
         client.taken = one.role == "decode"
-        for request in front.refused(one.request, one.tokens, params):
+        for request in front.refused(one.request, one.tokens, params, leaves=one.leaves):
             self.engine.receive(request)
+
+    def _send_more(self, client: Client, part: More) -> None:
+        """Send the next part of a session, or say that no more parts come. The front then repeats
+        the request with one token of its own, which is no part of the prompt."""
+        if not client.sends_more:
+            return
+        name, more = part.request, part.own + part.answer
+        if not part.own:
+            client.open = False
+            last = self.engine.request(name, [0], client.sent.answer)
+        elif client.sent_tokens + more <= self.engine.max_model_len:
+            client.sent_tokens += more
+            client.answer += part.answer
+            tokens = [NEXT_PART] * part.own
+            last = self.engine.request(name, tokens, part.answer, resumable=True)
+        else:
+            return
+        self.statistics.add(last)
+        self.engine.receive(last)
+
+    def _end_sessions(self) -> bool:
+        """Say of each session that is open that no more parts come. Returns whether there was
+        one."""
+        names = [name for name, each in self.clients.items() if each.sends_more]
+        for name in names:
+            self._send_more(self.clients[name], More(0, name, 0))
+        return bool(names)
 
     def _resume(self, part: str = "") -> None:
         """End the pause. An engine that sleeps is woken, or only this part of its memory."""
@@ -246,6 +323,7 @@ class Episode:
             self.worker.arrive(name)
         for name in list(self.grammars.pending):
             self.grammars.compile(name)
+        self._end_sessions()
         self.busy += 1
         if self.busy > BUSY_MAX:
             raise LoopEnd
@@ -312,8 +390,12 @@ class Episode:
         return [
             name
             for name, each in self.clients.items()
-            if each.taken and not (each.gone or each.ends or each.sent.refused)
+            if each.taken and not each.so_far.is_answered
         ]
+
+    def _sessions(self) -> list[str]:
+        """The sessions that wait for their user, or whose client may send another part."""
+        return [name for name, each in self.clients.items() if each.taken and each.sends_more]
 
     def _masks(self, name: str, client: Client) -> tuple[int | None, ...]:
         """For each token of a request with a grammar, after its reasoning: the number of tokens
@@ -325,13 +407,13 @@ class Episode:
 
     def _left_over(self, number: int) -> LoopWait:
         """The work that is left, as clients and workers see it."""
-        living = self._open()
+        living, sessions = self._open(), self._sessions()
         return LoopWait(
             number,
             self.paused,
             tuple(living),
             self.worker.steps,
-            tuple(sorted(set(self.worker.prompts) - set(living))),
+            tuple(sorted(set(self.worker.prompts) - {*living, *sessions})),
             tuple(sorted(self.worker.transfers)),
             tuple(
                 name
@@ -343,6 +425,7 @@ class Episode:
             self.statistics.noted,
             (*self.statistics.received.items(),),
             sum(len(pool.kv_event_queue) for pool in self.engine.pools),
+            tuple(sessions),
         )
 
     def _did(self) -> Did:
@@ -375,14 +458,7 @@ class Episode:
             seen = seen._replace(died=death_of(error), store=tuple(facts))
         return seen._replace(
             requests=tuple(
-                ClientRequest(
-                    name,
-                    each.sent.answer,
-                    each.gone or each.sent.refused,
-                    each.tokens,
-                    (*each.ends,),
-                    self._masks(name, each),
-                )
+                each.so_far._replace(masks=self._masks(name, each))
                 for name, each in (*self.before.items(), *self.clients.items())
                 if each.taken
             ),

@@ -98,14 +98,14 @@ class _Engine(Fake):
     async def get_output_async(self) -> Any:
         """Return the outputs of a step, once there are some."""
         while not self.outputs:
-            await _Moment()
+            await Moment()
         return self.outputs.popleft()
 
     def abort_requests(self, _names: list[str]) -> None:
         """Do nothing: the front knows no request and aborts none."""
 
 
-class _Moment:
+class Moment:
     """Something to wait for."""
 
     def __await__(self) -> Any:
@@ -176,7 +176,7 @@ class _Asynchronous(Front):
     def __init__(self, metrics: Metrics) -> None:
         super().__init__(metrics)
         started: list[Coroutine[Any, Any, None]] = []
-        tasks = SimpleNamespace(create_task=started.append, sleep=lambda _: _Moment())
+        tasks = SimpleNamespace(create_task=started.append, sleep=lambda _: Moment())
         with patch("vllm.v1.engine.async_llm.asyncio", tasks):
             self.front._run_output_handler()
         if not started:

@@ -3,7 +3,7 @@ memory, which shows the size of a block and the blocks of a request, and then as
 Then its clients send their messages.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
 
@@ -50,7 +50,7 @@ def carried_out(
     AdapterDrift is added. `store` is that of the plan, if it has one."""
     if not plan.layers:
         return []
-    starts, engine = _given(plan, store) if plan.is_given else _planned(plan)
+    starts, engine = _given(plan, store) if plan.is_given else _planned(plan, store)
     if engine is None:
         return [*starts]
     with closing(engine):
@@ -74,7 +74,7 @@ def _given(plan: EnginePlan, store: Store | None) -> tuple[list[Startup], Engine
     return [start], engine
 
 
-def _planned(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
+def _planned(plan: EnginePlan, store: Store | None) -> tuple[list[Startup], Engine | None]:
     """The starts of a plan whose blocks are counted, and the engine of the last one if it serves
     its request and the plan describes it. A connector may have no place for layers of some kinds,
     which is no mistake of the start-up: where plenty of memory is refused with a connector, the
@@ -82,9 +82,9 @@ def _planned(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
     count = len(plan.workers())
     largest = max(e.content_bytes * (1 if e.kind == "mamba" else e.block) for e in plan.layers)
     plenty = [PLENTY_BLOCKS * largest * len(plan.layers)] * count
-    first = _once(replace(plan, auto=False), None, plenty)
-    if first.refused and plan.connected:
-        starts, engine = _planned(replace(plan, connected=False))
+    first = _once(replace(plan, auto=False), None, plenty, store)
+    if first.refused and (plan.connected or plan.store):
+        starts, engine = _planned(replace(plan, connected=False, store=""), None)
         if engine is not None:
             engine.close()
         return starts, None
@@ -97,13 +97,14 @@ def _planned(plan: EnginePlan) -> tuple[list[Startup], Engine | None]:
         + min(plan.odd_bytes, each.block_bytes - 1)
         for at, each in enumerate(first.workers)
     ]
-    second, engine = _start(plan, blocks, plenty if plan.override else memory)
+    second, engine = _start(plan, blocks, plenty if plan.override else memory, store)
     second = second._replace(groups=first.groups, in_flight_tokens=first.in_flight_tokens)
     if second.run is not None and not second.run.ended:
         if engine is not None:
             engine.close()
         tokens, engine = second.run.tokens, None
-        again = _once(replace(plan, auto=False, override=False, max_model_len=tokens), None, plenty)
+        once = replace(plan, auto=False, override=False, max_model_len=tokens)
+        again = _once(once, None, plenty, store)
         held = again.run.held_max if again.run else 0
         second = second._replace(lacks=max(held + 1 - second.num_blocks, 0))
     return [first, second], engine
@@ -134,11 +135,19 @@ def alone(engine: Engine, call_begins: Callable[[], None]) -> LoneRequest:
     for _ in range(STEPS_MAX):
         call_begins()
         engine.step()
-        marks.append(engine.mark(map(shown.plain, engine.outputs())))
+        marks.append(engine.mark(map(shown.plain, _answers(engine))))
         if request.is_finished() or idle > IDLE_MAX:
             break
     ended, computed = request.is_finished(), request.num_computed_tokens
     return LoneRequest(tokens, ended, held, computed, tuple(sorted(new)), tuple(marks))
+
+
+def _answers(engine: Engine) -> Iterator[Any]:
+    """The outputs for clients since the last call, which an observed engine records."""
+    for outputs in engine.outputs():
+        if engine.executor.observed is not None:
+            engine.executor.observed.answered(outputs)
+        yield outputs
 
 
 def _made(engine: Engine) -> dict[str, Any]:
@@ -158,9 +167,11 @@ def _made(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _once(plan: EnginePlan, blocks: int | None, memory: Sequence[int]) -> Startup:
+def _once(
+    plan: EnginePlan, blocks: int | None, memory: Sequence[int], store: Store | None
+) -> Startup:
     """The start of an engine that is not used any more."""
-    start, engine = _start(plan, blocks, memory)
+    start, engine = _start(plan, blocks, memory, store)
     if engine is not None:
         engine.close()
     return start

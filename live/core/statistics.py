@@ -2,6 +2,7 @@
 connector count the transfers that end: the scheduler all, the workers loads. The block pool counts
 look-ups."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -67,9 +68,10 @@ class Statistics:
             self.noted += Counts(loads)
 
     def add(self, request: Any) -> None:
-        """Pass a request to the engine through each front."""
+        """Pass a request to the engine through each front. Each is another process, with its own
+        objects: vLLM adds the later parts of a session to a list of the request."""
         for front in self.fronts.values():
-            front.add(request)
+            front.add(copy.deepcopy(request))
 
     def receive(self, outputs: Any) -> None:
         """Let the user of each front receive the outputs of a step."""

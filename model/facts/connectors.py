@@ -442,6 +442,13 @@ class EventTokens(NamedTuple):
     prefix: str
 
 
+class Unpublished(NamedTuple):
+    """An engine has nothing to do, and so many events of its connector are queued: no subscriber
+    got them."""
+
+    events: int
+
+
 class CacheStatistics(NamedTuple):
     """The statistics of a prefix cache at the end of a run. `where` says whose cache it is: the
     engine's or the connector's. It counted look-ups of `looked_up` requests that had not run
@@ -588,6 +595,7 @@ Fact: TypeAlias = (
     | TierLoads
     | Announced
     | EventTokens
+    | Unpublished
     | CacheStatistics
     | TokensLookedUp
     | PromptReported
@@ -621,6 +629,7 @@ COUNTED: dict[type, str] = {
     TierLoads: "values that a tier was asked for",
     Announced: "events of stored blocks",
     EventTokens: "hashes of events whose prefix is known",
+    Unpublished: "idle engines",
     CacheStatistics: "statistics",
     TokensLookedUp: "statistics",
     PromptReported: "reported prompts",

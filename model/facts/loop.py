@@ -1,18 +1,24 @@
 """Facts of a run of an engine's loop: what happened when a plan was played, as plain data. Nothing
 here imports vLLM."""
 
+from itertools import takewhile
 from typing import NamedTuple
 
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import Death
 
+BY_LENGTH = "length"
+"""The reason of an end at the largest number of tokens."""
+
 
 class ClientRequest(NamedTuple):
     """A request that the engine accepted, and what its client received: the number of `tokens`, and
     the reason of each `end`. `gone` says that the client did not wait for the end. For a request
     with a grammar, `masks` has one entry for each token after the reasoning: how many of the tokens
-    before it the mask took into account, None where no mask was used."""
+    before it the mask took into account, None where no mask was used. Of a session, the engine took
+    so many `parts` of the prompt, and each has an answer with an end; `answer` is the number of
+    tokens of all answers. A request that is none has no parts."""
 
     name: str
     answer: int
@@ -20,6 +26,33 @@ class ClientRequest(NamedTuple):
     tokens: int
     ends: tuple[str, ...]
     masks: tuple[int | None, ...] = ()
+    parts: int = 0
+
+    @property
+    def turns(self) -> int:
+        """The number of answers."""
+        return max(self.parts, 1)
+
+    @property
+    def most_ends(self) -> int:
+        """The number of ends that a client takes for those of its request: one of each answer. An
+        end for another reason than the length is the last one; a session may have it between two
+        answers too."""
+        answers = [*takewhile(BY_LENGTH.__eq__, self.ends[: self.turns])]
+        cut = self.ends[len(answers) : len(answers) + 1] not in ((), (BY_LENGTH,))
+        return len(answers) + (cut and (len(answers) < self.turns or self.parts > 0))
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the client waits for nothing more: it is gone, or each answer has an end, or the
+        engine ended the request before it was answered."""
+        cut = any(each != BY_LENGTH for each in self.ends)
+        return self.gone or cut or len(self.ends) >= self.turns
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each answer has ended by its length, and nothing came after."""
+        return self.ends == (BY_LENGTH,) * self.turns
 
 
 class Did(NamedTuple):
@@ -66,7 +99,8 @@ class LoopWait(NamedTuple):
     requests without an end; the `steps` whose output nobody took; the `ended` requests of which the
     workers still keep data; the `transfers` that the workers have begun and not reported; the
     `unfreed` ones without a transfer, whose blocks a prefill node keeps because it was not
-    notified; and the blocks that are not free (`held`). `paused` says that a client wants it to
+    notified; and the blocks that are not free (`held`), among them those of the sessions that wait
+    for their user (`sessions`). `paused` says that a client wants it to
     wait. `unpublished` is the number of KV events that no subscriber got yet. `noted` has the
     counts in the engine's statistics, and `received` the counts that each front passed on to its
     user."""
@@ -82,6 +116,7 @@ class LoopWait(NamedTuple):
     noted: Counts = Counts()
     received: tuple[tuple[str, Counts], ...] = ()
     unpublished: int = 0
+    sessions: tuple[str, ...] = ()
 
 
 class Played(NamedTuple):

@@ -233,9 +233,10 @@ Another = Literal["", "model", "dtype"]
 """What changes when an engine is started again: nothing, its model, or the type of its values."""
 
 
-Unlike = Literal["", "model", "dtype", "transfer"]
+Unlike = Literal["", "model", "dtype", "transfer", "stores"]
 """How the first engine of a pair differs from the second: not at all, by its model, by the type of
-its values, or by the side that copies. Engines that differ must not work together."""
+its values, by the side that copies, or by stores that it has beside their connector. Engines that
+differ by more than stores must not work together."""
 
 
 Narrow = Literal["", "P", "D"]
@@ -534,6 +535,7 @@ NOUNS: dict[str, str] = {
     "model": "model",
     "dtype": "type of values",
     "transfer": "side that copies",
+    "stores": "set of stores",
 }
 
 BESIDE: dict[str, str] = {"": "", "salt": ", with a cache salt", "lora": ", with a LoRA adapter"}

@@ -17,6 +17,9 @@ LAYERS_MAX = 24
 KEEP_ALL: tuple[Kind, ...] = ("full", "mla", "hidden", "sink")
 """The kinds of layers that read all tokens."""
 
+OF_KIT: tuple[Kind, ...] = ("full", "window", "mamba")
+"""The kinds of layers that the workers of the kit have here."""
+
 WINDOWS: tuple[Kind, ...] = ("window", "window mla")
 """The kinds of layers that read the last tokens alone."""
 
@@ -77,8 +80,8 @@ class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
     Mamba layer keeps the state after each block, not only after the last block of a step.
 
     A `connected` engine has a NIXL connector, and a failed load ends its request unless
-    `recompute`. An engine of given sizes may have a `store` in place of it: a connector of the kit
-    by its short name, in which copies are made as `copies` says."""
+    `recompute`. An engine with `plain` layers may have a `store` in place of it: a connector of the
+    kit by its short name, in which copies are made as `copies` says."""
 
     layers: Annotated[tuple[Layer, ...], Meta(max_length=LAYERS_MAX)]
     max_model_len: Count
@@ -119,6 +122,19 @@ class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
     def kinds(self) -> tuple[Kind, ...]:
         """The kinds of the plan's layers, sorted."""
         return tuple(sorted({layer.kind for layer in self.layers}))
+
+    @property
+    def plain(self) -> bool:
+        """Whether the workers of the kit can have its layers: on one worker, with numbers of four
+        bytes, and alike but for what they keep. Hits end with whole blocks."""
+        attention = [each for each in self.layers if each.kind != "mamba"]
+        alike = {(each.block, each.heads, each.width) for each in attention}
+        states = {each.block for each in self.layers if each.kind == "mamba"}
+        if states and not (self.prefix_caching and states <= {each.block for each in attention}):
+            return False
+        whole = all(each.bytes == 4 and each.kind in OF_KIT for each in self.layers)
+        one = self.stages == self.ranks == self.shards == len(alike) == 1
+        return one and whole and not (self.connected or self.drafts or self.every_state)
 
     def workers(self) -> list[dict[str, Layer]]:
         """The layers of each worker, by name."""

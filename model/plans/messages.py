@@ -24,13 +24,16 @@ class _Action(Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True)
 
 class Send(_Action, frozen=True, tag="send"):
     """A client sends a request, unless it is longer than its engine allows. Its prompt begins with
-    `shared` tokens that all prompts have in common. `role` says who prefills it: this engine alone,
+    `shared` tokens that all prompts have in common; its `own` tokens are those of another request
+    if it is `like` that one. `role` says who prefills it: this engine alone,
     this engine for a decode node (`prefill`), or a prefill node that holds blocks for it until it
     is notified (`decode`). A `refused` request is refused by the front of the engine, which may
-    notify the engine. With a `grammar`, the request asks for structured output: its grammar is
+    notify the engine; or, if its client `leaves`, the client disconnects while the front still
+    works on it. With a `grammar`, the request asks for structured output: its grammar is
     compiled at once, is compiled or fails `late`, or `rejects` all tokens but one. The first
     `thinks` tokens of the answer are reasoning, which the grammar does not restrict; if one request
-    of a plan thinks, all requests with a grammar do."""
+    of a plan thinks, all requests with a grammar do. The client of a request that `stays` may send
+    more: it is a session."""
 
     request: Name
     shared: Small
@@ -40,12 +43,24 @@ class Send(_Action, frozen=True, tag="send"):
     refused: bool = False
     grammar: Grammar = ""
     thinks: Small = 0
+    stays: bool = False
+    leaves: bool = False
+    like: Name = ""
 
     @property
     def tokens(self) -> list[int]:
         """The token ids of the prompt."""
-        own = sum(map(ord, self.request)) * 100
+        own = sum(map(ord, self.like or self.request)) * 100
         return [*range(1, self.shared + 1), *range(own, own + max(self.own, not self.shared))]
+
+
+class More(_Action, frozen=True, tag="more"):
+    """The client of a session sends the next part of its prompt, of `own` tokens, whether the part
+    before is answered or not. Without tokens, it says that no more parts come."""
+
+    request: Name
+    own: Small
+    answer: Annotated[int, Meta(ge=1, le=LENGTH)] = 1
 
 
 class Cancel(_Action, frozen=True, tag="cancel"):
@@ -106,7 +121,9 @@ class Stop(_Action, frozen=True, tag="stop"):
     drain: bool = False
 
 
-Action: TypeAlias = Send | Cancel | Arrive | Compile | Pause | Resume | Sleep | Wake | Reset | Stop
+Action: TypeAlias = (
+    Send | More | Cancel | Arrive | Compile | Pause | Resume | Sleep | Wake | Reset | Stop
+)
 
 
 def words(action: Action) -> str:
@@ -114,14 +131,21 @@ def words(action: Action) -> str:
     match action:
         case Send(request=name):
             whose = {"alone": "", "prefill": " for a decode node", "decode": " of a prefill node"}
-            refused = ", which the front refuses" if action.refused else ""
+            refused = ", which the front refuses" * (action.refused and not action.leaves)
+            refused += ", whose client leaves the front" * action.leaves
             refused += f", with a grammar ({action.grammar})" if action.grammar else ""
             refused += f" after {action.thinks} tokens of reasoning" if action.thinks else ""
+            refused += ", a session" * action.stays
+            refused += f", like {action.like}" * bool(action.like)
             tokens, shared = len(action.tokens), action.shared
             return (
                 f"request {name}{whose[action.role]}, {tokens} tokens ({shared} of them shared), "
                 f"{action.answer} to answer{refused}"
             )
+        case More(request=name, own=0):
+            return f"the session {name} gets no more parts"
+        case More(request=name, own=own):
+            return f"the next part of {name}, {own} tokens, {action.answer} to answer"
         case Cancel(request=name):
             return f"the client of {name} is gone"
         case Arrive(request=name):

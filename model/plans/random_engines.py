@@ -12,9 +12,9 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from kvproof.model.plans.drawing import drawn
-from kvproof.model.plans.engine import KEEP_ALL, EnginePlan, Layer, given
+from kvproof.model.plans.engine import KEEP_ALL, OF_KIT, EnginePlan, Kind, Layer, given
 from kvproof.model.plans.messages import LENGTH, Send
-from kvproof.model.plans.random_messages import random_messages
+from kvproof.model.plans.random_messages import random_messages, with_repeats, with_session
 from kvproof.model.plans.random_stores import STORES, with_store
 
 PARAMETERS: dict[str, tuple[Any, ...]] = {
@@ -63,8 +63,11 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
 }
 """By name: the values that are equally likely."""
 
-STORED = 3
-"""Of so many plans of given sizes, one has a store if its engine takes one."""
+STORED = 5
+"""Of so many plans, one has a store if clients send messages."""
+
+OTHERWISE: dict[str, Kind] = {"chunked": "window"}
+"""The kinds of layers that an engine with a store has in place of others."""
 
 GIVEN, COUNTED = {"given": True}, {"given": False}
 """What plans have in common whose number of blocks is given, and those of which it is counted."""
@@ -78,6 +81,10 @@ def random_engine(
     of layers, and a few requests."""
     r = Random(seed)
     of_plan = drawn(r, {**PARAMETERS, **{name: (v,) for name, v in (common or {}).items()}})
+    of_plan.wider = (1, 1, 1, 2, 3)
+    stored = seed % STORED == 0 if store is None else bool(store)
+    if stored:
+        _take_plain_layers(of_plan)
     _exclude(of_plan)
     max_model_len = LENGTH
     if not of_plan.given:
@@ -86,7 +93,9 @@ def random_engine(
     sends = of_plan.given or (of_plan.messages and length >= LENGTH // 2)
     connected = sends and of_plan.connected
     actions = random_messages(r, length, connected=connected) if sends else ()
-    if of_plan.stages == 1 and any(isinstance(each, Send) and each.thinks for each in actions):
+    actions = with_repeats(actions, seed, length)
+    thinks = any(isinstance(each, Send) and each.thinks for each in actions)
+    if of_plan.stages == 1 and thinks and not stored:
         of_plan.drafts = of_plan.drafts or r.choice((0, 1, 2))  # reasoning may end inside a step
     of_engine = {
         "drafts": of_plan.drafts,
@@ -106,8 +115,19 @@ def random_engine(
             fitted=of_plan.fitted,
             **of_engine,
         )
-        stores = (STORES if seed % STORED == 0 else ()) if store is None else (store,) * bool(store)
-        return with_store(plan, seed, stores) if stores else plan
+    else:
+        plan = _planned(r, of_plan, max_model_len, of_engine)
+    if stored:
+        return with_store(plan, seed, STORES if store is None else (store,))
+    if plan.drafts and not plan.overlaps:  # wrong in 0.32.0: findings/drafts_beyond_the_answer
+        return plan
+    return replace(plan, actions=with_session(plan.actions, seed, length))
+
+
+def _planned(
+    r: Random, of_plan: SimpleNamespace, max_model_len: int, of_engine: Mapping[str, Any]
+) -> EnginePlan:
+    """A plan whose KV caches vLLM's own start-up plans."""
     return EnginePlan(
         layers=_layers(r, of_plan, max_model_len),
         max_model_len=max_model_len,
@@ -126,6 +146,20 @@ def random_engine(
         every_state=of_plan.rare == "states",
         **of_engine,
     )
+
+
+def _take_plain_layers(of_plan: SimpleNamespace) -> None:
+    """Draw an engine that takes a store (`EnginePlan.plain`)."""
+    plain = (kind if kind in OF_KIT else OTHERWISE.get(kind, "full") for kind in of_plan.kinds)
+    of_plan.kinds = tuple(dict.fromkeys(plain))
+    of_plan.connected = of_plan.sinks = False
+    of_plan.stages = of_plan.ranks = of_plan.shards = 1
+    of_plan.drafts = of_plan.hidden = 0
+    of_plan.rare = of_plan.unlike = ""
+    of_plan.bytes = 4
+    of_plan.wider = (1,)
+    # Without a prefix cache, a state's block has a whole request, which no store takes.
+    of_plan.prefix_caching = of_plan.prefix_caching or "mamba" in of_plan.kinds
 
 
 def _exclude(of_plan: SimpleNamespace) -> None:
@@ -193,7 +227,7 @@ def _layer(r: Random, of_plan: SimpleNamespace, index: int, max_model_len: int) 
     if of_plan.rare == "index" and kind == "mla":
         width = r.choice((2, width))
     if kind == "mamba" and of_plan.rare != "states":
-        block = block * r.choice((1, 1, 1, 2, 3)) if of_plan.prefix_caching else max_model_len
+        block = block * r.choice(of_plan.wider) if of_plan.prefix_caching else max_model_len
         width = r.choice((1, 2, width, 2 * of_plan.block * width))
     padded = kind == "mamba" and (of_plan.rare == "states" or r.random() < 0.7)
     return Layer(kind, block, heads, width, bytes_, window, padded)

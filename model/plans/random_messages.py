@@ -1,5 +1,6 @@
 """Random messages of clients to the loop of an engine."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Literal
 
@@ -7,11 +8,13 @@ from msgspec.structs import replace
 
 from kvproof.model.plans.drawing import drawn
 from kvproof.model.plans.messages import (
+    ACTIONS_MAX,
     Action,
     Arrive,
     Cancel,
     Compile,
     Grammar,
+    More,
     Pause,
     Reset,
     Resume,
@@ -33,6 +36,9 @@ engine pauses, whether requests ask for structured output and then reason first,
 engine is told to end."""
 
 AFTER = 0, 0, 1, 1, 2, 3, 5, 8
+
+EARLY = 0, 0, 0, 1, 1, 2, 5
+"""How long the client of a session waits before it sends the next part."""
 
 WHAT = "send", "send", "send", "cancel", "arrive", "pause", "resume", "reset"
 
@@ -85,6 +91,59 @@ def random_messages(r: Random, length: int, *, connected: bool = False) -> tuple
     return tuple(actions)
 
 
+def with_repeats(actions: Sequence[Action], seed: int, length: int) -> tuple[Action, ...]:
+    """The messages, of which in half of the plans some repeat an earlier prompt, or its beginning,
+    or go on after it. So there are hits, also of states and in windows."""
+    r = Random(f"repeats of {seed}")
+    if r.random() < 0.5:
+        return (*actions,)
+    made: list[Action] = []
+    for action in actions:
+        before = [each for each in made[-6:] if isinstance(each, Send)]
+        if isinstance(action, Send) and before and r.random() < 0.6:
+            first = r.choice(before)
+            room = length - first.shared - action.answer
+            own = r.choice((first.own, first.own, first.own + 1, room, first.own // 2))
+            if first.shared + action.answer < length:
+                name = first.like or first.request
+                own = min(own, room)
+                action = replace(action, shared=first.shared, own=own, like=name)
+        made.append(action)
+    return (*made,)
+
+
+SESSIONS = 3
+"""Of so many plans in which a request may be a session, one has one."""
+
+
+def with_session(actions: Sequence[Action], seed: int, length: int) -> tuple[Action, ...]:
+    """The messages, with a session in some plans: a request of theirs is the first part of it. The
+    next parts often come before the part before is answered, and the last one may say that no more
+    come. Only one of a plan is a session: two may wait for each other (vllm#49439)."""
+    r = Random(f"a session of {seed}")
+    ends = any(isinstance(each, Stop) for each in actions)  # it refuses each part of a session
+    plain = [
+        at
+        for at, each in enumerate(actions)
+        if isinstance(each, Send) and each.role == "alone" and not (each.grammar or each.refused)
+    ]
+    if ends or not plain or r.randrange(SESSIONS):
+        return (*actions,)
+    made, at = [*actions], r.choice(plain)
+    first = actions[at]
+    assert isinstance(first, Send)
+    own, answer = min(first.own, length // 4), min(first.answer, max(length // 4, 1))
+    shared = min(first.shared, length // 4)
+    made[at] = replace(first, shared=shared, own=own, answer=answer, stays=True)
+    for _ in range(r.randint(1, 4)):
+        at = r.randint(at + 1, min(at + 3, len(made)))
+        part = More(r.choice(EARLY), first.request, r.choice((1, 1, 2, 3)), r.choice((1, 1, 2)))
+        made.insert(at, part)
+    if r.random() < 0.6:
+        made.insert(min(at + r.randint(1, 2), len(made)), More(r.choice(EARLY), first.request, 0))
+    return (*made[:ACTIONS_MAX],)
+
+
 def _send(r: Random, after: int, name: str, length: int, connected: bool) -> Send:
     """A request of at most `length` tokens."""
     role: Literal["alone", "prefill", "decode"] = "alone"
@@ -93,6 +152,7 @@ def _send(r: Random, after: int, name: str, length: int, connected: bool) -> Sen
     answer = min(r.choice((1, 1, 2, 3, 5)), length - 1)
     total = r.randint(1, length - answer)
     shared = r.choice((0, total // 2, total))
+    refused = connected and r.random() < 0.2
     return Send(
         after,
         name,
@@ -100,7 +160,8 @@ def _send(r: Random, after: int, name: str, length: int, connected: bool) -> Sen
         total - shared,
         1 if role == "prefill" else answer,
         role,
-        refused=connected and r.random() < 0.2,
+        refused=refused,
+        leaves=refused and r.random() < 0.5,
     )
 
 

@@ -21,7 +21,7 @@ def with_store(plan: EnginePlan, seed: int, stores: Sequence[str]) -> EnginePlan
     half of its requests, the engine's own cache is reset, so that the store loads. No reset
     preempts requests: that ends loads of vLLM 0.32.0 (`findings/forced_reset_ends_offloading`).
     The kit accepts the drafts of a plan of its own."""
-    if not plan.is_given or plan.connected or plan.stages > 1 or plan.drafts:
+    if not (plan.plain and plan.actions):
         return plan
     r = Random(f"a store of {seed}")
     actions: list[Action] = []
