@@ -333,8 +333,6 @@ SHIPPED: dict[str, Shipped] = {
     "multi-mooncake-offloading": Shipped(_several(MOONCAKE, OFFLOADING), OF_MULTI),
     "multi-nixl-offloading": Shipped(_several(NIXL, OFFLOADING), OF_MULTI),
     "multi-nixl-store": Shipped(_several(NIXL, MOONCAKE), OF_MULTI),
-    "multi-store-push": Shipped(_several(MOONCAKE, PUSH), OF_MULTI),
-    "multi-mooncake-store": Shipped(_several(WRITING, MOONCAKE), OF_MULTI),
     "multi-example-offloading": Shipped(_several(EXAMPLE, OFFLOADING), OF_MULTI),
     "multi-lmcache-offloading": Shipped(_several(LMCACHE, OFFLOADING), OF_MULTI),
 }

@@ -82,7 +82,7 @@ def random_engine(
     r = Random(seed)
     of_plan = drawn(r, {**PARAMETERS, **{name: (v,) for name, v in (common or {}).items()}})
     of_plan.wider = (1, 1, 1, 2, 3)
-    stored = seed % STORED == 0 if store is None else bool(store)
+    stored = seed % STORED == STORED - 1 if store is None else bool(store)
     if stored:
         _take_plain_layers(of_plan)
     _exclude(of_plan)
