@@ -17,7 +17,8 @@ from kvproof.live.connectors import observed
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.facts.connectors import counted
 from kvproof.model.facts.loop import Played
-from kvproof.model.plans.engine import EnginePlan, lines
+from kvproof.model.plans.connector import Copies
+from kvproof.model.plans.engine import EnginePlan, given, lines
 from kvproof.model.plans.messages import Cancel, Send
 from kvproof.model.plans.random_engines import COUNTED, GIVEN, random_engine
 from kvproof.model.plans.random_stores import STORES
@@ -68,7 +69,7 @@ def test_a_store_on_planned_sizes_keeps_the_rules(store: str) -> None:
             breaks = {each.invariant for each in broken(seen)}
             assert breaks <= IN_0_32, lines(plan)
             judged += counted(seen.store) if isinstance(seen, Played) else Counter()
-    assert min(judged[each] for each in ("promised tokens", "reads")) > 0
+    assert judged["reads"] > 0
 
 
 MISTAKES: dict[str, tuple[str, Change, str]] = {
@@ -134,14 +135,20 @@ def test_a_mistake_about_states_is_found_on_planned_sizes(monkeypatch: pytest.Mo
 
 def test_what_kills_the_front_is_told() -> None:
     """A connector that offers fewer than no tokens: vLLM's logger refuses to count them."""
-    seen = play(plan_of("example", 7))
+    seen = play(plan_of("example", 17))
     assert seen.died is not None
     assert seen.died.place == "ValueError in inc"
 
 
 def test_where_the_kit_fails_at_a_wrong_answer_the_answer_is_the_break() -> None:
     """Its workers have no block for what the scheduler computes after such an offer."""
-    seen = play(plan_of("example", 67))
+    sent = (  # after so many moments, shared and own tokens, and tokens to answer
+        *((1, 7, 8, 1), (1, 1, 0, 5), (8, 0, 1, 1), (0, 4, 0, 5), (11, 0, 1, 3)),
+        *((8, 9, 0, 1), (0, 0, 9, 2), (5, 4, 4, 2), (1, 4, 5, 1)),
+    )
+    actions = (Send(after, f"r{n}", *sizes) for n, (after, *sizes) in enumerate(sent))
+    plan = given(tuple(actions), more=8, chunk_tokens=4, prefix_caching=False)
+    seen = play(replace(plan, store="example", copies=Copies(steps=3)))
     assert (seen.died, seen.waits) == (None, ())
     assert not around_scheduler._record([seen], (), whole=True).whole
     assert "matched_tokens_can_be_loaded" in {each.invariant for each in broken(seen)}

@@ -118,13 +118,15 @@ def core_of(config: Any, executor: Executor, kind: type[Core] = Core) -> Any:
 
 
 class Store(Protocol):
-    """A connector of the kit, and its settings of `KVTransferConfig`. `observe` makes the observed
+    """A connector of the kit, and its settings of `KVTransferConfig`. `begin` begins a process for
+    the next engine, and what is behind the connector is empty. `observe` makes the observed
     workers (`ObservedEngine`) of an engine that has started with these cache groups. `breaks` says
     whether facts break a check, of which the first `before` are known."""
 
     @property
     def settings(self) -> Mapping[str, Any]: ...
 
+    def begin(self) -> None: ...
     def observe(
         self, plan: EnginePlan, scheduler: Any, groups: tuple[StartedGroup, ...]
     ) -> Any: ...
@@ -245,8 +247,8 @@ class Engine:
     def add(self, request: EngineCoreRequest) -> Any:
         """Give a request to the scheduler at once. Returns vLLM's own form of it."""
         made = self.core.preprocess_add_request(request)[0]
-        if self.executor.observed is not None:
-            self.executor.observed.arrive(made, text_of(made))
+        if self.observed is not None:
+            self.observed.arrive(made, text_of(made))
         self.core.scheduler.add_request(made)
         return made
 

@@ -145,8 +145,8 @@ def alone(engine: Engine, call_begins: Callable[[], None]) -> LoneRequest:
 def _answers(engine: Engine) -> Iterator[Any]:
     """The outputs for clients since the last call, which an observed engine records."""
     for outputs in engine.outputs():
-        if engine.executor.observed is not None:
-            engine.executor.observed.answered(outputs)
+        if engine.observed is not None:
+            engine.observed.answered(outputs)
         yield outputs
 
 
