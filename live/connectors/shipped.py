@@ -372,7 +372,8 @@ def _as_children(own: TestedConnector) -> TestedConnector:
         name = child.get("kv_connector", "")
         extra = child.get("kv_connector_extra_config", {})
         driven.append(as_driven(name, extra, keeps_prompts=False))
-        inside.append({**child, "kv_connector_extra_config": driven[-1].extra})
+        known = {"kv_connector_extra_config": driven[-1].extra}
+        inside.append({"kv_buffer_device": "cpu", **child, **known})
     if not any(each.pair for each in driven):
         return own
     return _with_children({**own.extra, "connectors": inside}, driven, own.keeps_prompts)
