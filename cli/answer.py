@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -139,11 +139,14 @@ def summary(outcome: Outcome, setup: Setup) -> str:
     )
 
 
-def silent(names: Sequence[str], asked: int) -> list[str]:
-    """Name the checks, of so many that were asked, that had nothing to judge, as far as a line has
-    room."""
-    if not names:
-        return []
-    if len(names) > NAMES_SHOWN:
-        return [f"{len(names)} of {asked} checks had nothing to judge (--json says which)."]
-    return [f"Had nothing to judge: {', '.join(names)}."]
+def judged_lines(judged: Mapping[str, int]) -> list[str]:
+    """Name the checks that had nothing to judge, as far as a line has room; of a few checks, say
+    how often each of the others had something to judge."""
+    silent = [name for name, times in judged.items() if not times]
+    if len(silent) > NAMES_SHOWN:
+        return [f"{len(silent)} of {len(judged)} checks had nothing to judge (--json says which)."]
+    lines = [f"Had nothing to judge: {', '.join(silent)}."] if silent else []
+    if len(silent) < len(judged) <= NAMES_SHOWN:
+        each = (f"{name} {times:,} times" for name, times in judged.items() if times)
+        lines.append(f"Judged: {', '.join(each)}.")
+    return lines

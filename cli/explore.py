@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import answer, silent
+from kvproof.cli.answer import answer, judged_lines
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.invariants.registry import CHECKS
@@ -111,7 +111,7 @@ def _details(outcome: Outcome) -> list[str]:
     return [
         f"events (new states): {fired or 'none'}",
         *[f"rejected, as they fit no pool: {', '.join(rejected)}"] * bool(rejected),
-        *silent(covered["nothing_to_judge"], covered["checks"]),
+        *judged_lines(covered["judged"]),
     ]
 
 
@@ -160,6 +160,7 @@ def _in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[st
         f"{orders} of the jobs of cluster {setup.cluster.name} was taken on real vLLM "
         f"{machine.vllm}, up to states that look alike. Nothing new was found {what}."
     ]
+    lines += judged_lines(covered["judged"])
     if covered.get("known"):
         lines.append(f"Known findings of this vLLM were met: {', '.join(covered['known'])}.")
     return lines

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import NAMES_SHOWN, answer, silent, traced
+from kvproof.cli.answer import NAMES_SHOWN, answer, judged_lines, traced
 from kvproof.cli.graver import with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.on_releases import replayed_alone
@@ -29,6 +29,7 @@ from kvproof.reports import live_line
 from kvproof.reports.live_line import progress
 from kvproof.reports.screen import say
 from kvproof.strategies.conformance.policy import KINDS
+from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.run import Violated
 from kvproof.strategies.verdict import Outcome, Verdict, earned
 
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         setup,
         args.fail_on,
         lambda graver: sampled(graver, machine, args),
-        CHECKS.values(),
+        [*CHECKS.values(), *(conformance_checks() if machine.name == "model" else ())],
     )
     before = in_words(outcome, setup, machine)
     if machine.name == "live":
@@ -106,9 +107,8 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
         )
         found = "something new" if known else "one"
         lines.append(_of_others(covered["unseen_at_most"], found, setup.wide))
-    judged = covered.get("judged") or {}
     if outcome.finding is None:
-        lines += silent([name for name, times in judged.items() if not times], len(judged))
+        lines += judged_lines(covered.get("judged") or {})
     if outcome.finding is not None and (like := machine.alike.get(outcome.finding.invariant)):
         lines.append(
             f"New: it looks like {like} (kvproof explain {like} says what that is), but the check "

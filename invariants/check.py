@@ -166,27 +166,29 @@ def broken_by(
 
 
 class Asked:
-    """The checks of one cluster that a search asks very often of one type of things. `asked` are
-    their ids, and `silent` those of the checks that had nothing to judge so far."""
+    """The checks of one cluster that a search asks very often of one type of things. `judged` is
+    how often each had something to judge, by id."""
 
     def __init__(self, checks: Iterable[Check], kind: type, cluster: Cluster) -> None:
         asked = (check for check in checks if kind in check.judged)
         self._asked = [(check, check.asking(cluster=cluster)) for check in asked]
-        self.asked = frozenset(check.id for check, _ in self._asked)
-        self.silent = set(self.asked)
+        self.judged: Counter[str] = Counter()
 
     def violated(self, thing: Any) -> bool:
-        """Whether one of the checks does not hold for a thing."""
+        """Whether one of the checks does not hold for a thing. What ends with an exception is not
+        counted, because the thing is then asked about again."""
+        times: dict[str, int] = {}
         for check, ask in self._asked:
             try:
                 for judged in ask(thing):
-                    if judged.times and check.id in self.silent:
-                        self.silent.discard(check.id)
+                    if judged.times:
+                        times[check.id] = times.get(check.id, 0) + judged.times
                     if judged.reasons and not judged.excuses:
                         return True
             except Exception as error:
                 error.add_note(f"in the check {check.id}")
                 raise
+        self.judged.update(times)
         return False
 
 

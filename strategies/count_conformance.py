@@ -35,7 +35,7 @@ def _check(project: Projection) -> Check:
         id=CONFORMANCE,
         name="every step, projected to counts, is a transition of the system proved for all sizes",
         origin="the proofs themselves",
-        severity=Severity.BOOKKEEPING,  # not asked for: `severity_of` knows the registry alone
+        severity=Severity.WRONG_TOKENS,  # no search for graver checks leaves it out
         function=conforms,
         judged=(Step,),
         given=("cluster",),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kvproof.invariants.check import Check, Tally, broken
-from kvproof.invariants.registry import gravest
+from kvproof.invariants.registry import CHECKS, gravest
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Event, describe
 from kvproof.model.finding import Finding
@@ -44,13 +44,15 @@ class Violated(Exception):
 
 class Run:
     """A machine being driven. `steps` are the steps taken so far, and `tally` counts what the
-    checks judged in them. Each step of the reference must also be a transition of the systems that
-    are proved."""
+    checks judged in them. Without `invariants`, all checks are asked; each step of the reference
+    must then also be a transition of the systems that are proved."""
 
-    def __init__(self, machine: Machine, invariants: Iterable[Check]) -> None:
+    def __init__(self, machine: Machine, invariants: Iterable[Check] | None = None) -> None:
         self.machine = machine
+        if invariants is None:
+            of_model = conformance_checks() if isinstance(machine, ModelMachine) else ()
+            invariants = (*CHECKS.values(), *of_model)
         self.invariants = tuple(invariants)
-        self.conformance = conformance_checks() if isinstance(machine, ModelMachine) else ()
         self.steps: list[Step] = []
         self.tally = Tally()
         self.stimuli = machine.stimuli()
@@ -87,8 +89,7 @@ class Run:
             raise
         self.steps.append(step)
         self.stimuli = self.machine.stimuli()
-        checks = (*self.invariants, *self.conformance)
-        found = list(broken(self.machine.cluster, step, checks, self.tally))
+        found = list(broken(self.machine.cluster, step, self.invariants, self.tally))
         if excused := self.tally.take_kept():
             self.machine.note_excused(step, excused)
         self.fail(*found)

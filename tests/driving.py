@@ -7,7 +7,6 @@ import hypothesis
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvproof.invariants.check import Check
-from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.machine import Machine
@@ -33,7 +32,7 @@ def check_machine(
     """Run episodes under the active Hypothesis profile; `examples` overrides their number. Raises
     Violated with the smallest failing run found, or, without `shrink`, with the failing run as it
     was first found."""
-    chosen = tuple(CHECKS.values() if invariants is None else invariants)
+    chosen = None if invariants is None else tuple(invariants)
     target = Target(cluster, make_machine, chosen)
     unwanted = {hypothesis.Phase.explain} | (set() if shrink else {hypothesis.Phase.shrink})
     settings = hypothesis.settings(

@@ -1,6 +1,7 @@
 """Each command: its exit code, what it prints, and what --json holds."""
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,8 @@ def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
         _, out, _ = run(*args, "offered_tokens_are_loaded")
         assert "Had nothing to judge: offered_tokens_are_loaded." in out.splitlines()
         _, out, _ = run(*args, "references_are_exact")
-        assert "nothing to judge" not in out
+        [judged] = [line for line in out.splitlines() if "references_are_exact" in line]
+        assert re.fullmatch(r"Judged: references_are_exact [1-9]\d+ times\.", judged)
 
 
 def test_a_search_in_which_no_engine_takes_a_step_is_unknown(run: Any, as_json: Any) -> None:

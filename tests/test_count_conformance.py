@@ -155,7 +155,7 @@ def test_a_lost_read_of_a_request_that_hit_is_tied_too() -> None:
         (config.Job("r0", "abcd"), config.Job("r1", "abcdef")),
         losses=True,
     )
-    run = Run(ModelMachine(cluster), ())
+    run = Run(ModelMachine(cluster), conformance_checks())
     for event in (
         *(Submit("P", "r0"), Schedule("P"), Submit("D", "r0"), Schedule("D"), TransferDone("r0")),
         *(Schedule("D"), Submit("P", "r1"), Schedule("P"), Submit("D", "r1"), Schedule("D")),

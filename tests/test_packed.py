@@ -59,8 +59,9 @@ def packed_differs(
     if plain.generated != packed.reached.generated:
         return f"{plain.generated} steps were taken, and {packed.reached.generated} when packed"
     silent = [name for name in packed.asked if not plain.tally.judged[name]]
-    if plain.finding is None and silent != packed.silent:
-        return f"{silent} had nothing to judge, and {packed.silent} when packed"
+    when_packed = [name for name, times in packed.judged.items() if not times]
+    if plain.finding is None and silent != when_packed:
+        return f"{silent} had nothing to judge, and {when_packed} when packed"
     return None
 
 

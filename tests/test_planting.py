@@ -27,7 +27,7 @@ from kvproof.model.faults import fault as fault_module
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.reference.blocks import pool
-from kvproof.model.state import PREEMPTED, Request
+from kvproof.model.state import PREEMPTED, Request, Table
 from kvproof.model.wording import sentences
 
 PREDICTED = "arithmetic.counts:attention_blocks_predicted"
@@ -170,17 +170,23 @@ def test_a_fault_that_does_not_fit_is_refused(
 def test_a_model_that_cannot_go_on_after_a_fault_is_told_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A request that is preempted keeps the table of one group alone."""
+    """A request that is preempted keeps its tables, or that of one group alone. Only what is asked
+    for is checked."""
 
-    def preempted(request: Request) -> Request:
-        return request._replace(
-            status=PREEMPTED, tables=request.tables[:1], computed=0, preemptions=1
-        )
+    def given(kept: Callable[[Request], tuple[Table, ...]], command: str) -> int:
+        def preempted(request: Request) -> Request:
+            return request._replace(
+                status=PREEMPTED, tables=kept(request), computed=0, preemptions=1
+            )
 
-    kept = replace(FAULT, replaces={"reference.scheduling.preemption:preempted": preempted})
-    monkeypatch.setitem(FAULTS, FAULT.name, kept)
-    argv = ["explore", "--fault", FAULT.name, "--config", "window"]
-    assert main([*argv, "--invariant", "admitted_request_was_waiting"]) == 3
+        stays = replace(FAULT, replaces={"reference.scheduling.preemption:preempted": preempted})
+        monkeypatch.setitem(FAULTS, FAULT.name, stays)
+        asked = ["--config", "window", "--invariant", "admitted_request_was_waiting"]
+        return main([command, "--fault", FAULT.name, *asked])
+
+    assert given(lambda request: request.tables, "sample") == 0
+    assert "admitted_request_was_waiting" in capsys.readouterr().out
+    assert given(lambda request: request.tables[:1], "explore") == 3
     said = capsys.readouterr()
     assert said.out.startswith(f"UNKNOWN: The model cannot go on after the fault {FAULT.name} (")
     assert "kvproof.model.reference." in said.out

@@ -58,6 +58,9 @@ def test_every_fault_is_found(name: str) -> None:
 def test_a_violation_is_small_and_its_events_can_be_taken_again() -> None:
     fault = FAULTS["double_free"]
     outcome = under([fault], sample, CLUSTERS["full"], ModelMachine)
+    assert outcome.coverage["examples"] == 1
+    assert outcome.coverage["steps"] >= len(outcome.events)
+    assert "unseen_at_most" not in outcome.coverage
     assert [type(e).__name__ for e in outcome.events] == ["Submit", "Schedule", "Complete"]
     assert outcome.cluster is not None
     assert [(j.prompt, j.max_tokens) for j in outcome.cluster.jobs] == [("a", 1)]

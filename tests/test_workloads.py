@@ -3,7 +3,6 @@
 import pytest
 from hypothesis import find, given, settings
 
-from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.model import termination
 from kvproof.model.capacity import peak_blocks, reserved_blocks
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
@@ -30,7 +29,7 @@ FULL = CLUSTERS["full"]
 
 def alone(cluster: Cluster, job: Job) -> State:
     """Run one job on the model to its end."""
-    run = Run(ModelMachine(cluster.carrying(job)), INVARIANTS.values())
+    run = Run(ModelMachine(cluster.carrying(job)))
     run.take(Submit(cluster.prefill.name, job.name))
     drain(run, "every_request_can_finish")
     return run.machine.state
@@ -100,7 +99,7 @@ def test_a_pool_too_small_for_one_token_is_bad_usage() -> None:
 
 
 def served(cluster: Cluster, *jobs: Job) -> Run:
-    run = Run(ModelMachine(cluster), CHECKS.values())
+    run = Run(ModelMachine(cluster))
     run.add_jobs(jobs)
     for job in jobs:
         run.take(Submit(cluster.prefill.name, job.name))

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from kvproof.invariants.check import Check
+from kvproof.invariants.check import Check, Tally
 from kvproof.model.config import Cluster
 from kvproof.model.machine import Machine
 from kvproof.model.state import State
@@ -66,6 +66,7 @@ class ReplaySearch:
         self.runs: dict[int, Run] = {}
         self.events: Counter[str] = Counter()
         self.events_new: Counter[str] = Counter()
+        self.tally = Tally()
         self.expanded = 0
         self.violated: Violated | None = None
         run = self._fresh()
@@ -99,6 +100,11 @@ class ReplaySearch:
             "depth": max(self.depths),
             "events": dict(sorted(self.events.items())),
             "events_new": dict(sorted(self.events_new.items())),
+            "judged": {
+                each.id: self.tally.judged[each.id]
+                for each in self.invariants
+                if each.kind != "eventually"
+            },
         }
 
     def close(self) -> None:
@@ -108,7 +114,9 @@ class ReplaySearch:
         self.runs.clear()
 
     def _fresh(self) -> Run:
-        return Run(self.make(self.cluster), self.invariants)
+        run = Run(self.make(self.cluster), self.invariants)
+        run.tally = self.tally
+        return run
 
     def _at(self, number: int, *, last: bool) -> Run:
         """A run in the state of this number. If a kept run is in that state, it is used for the

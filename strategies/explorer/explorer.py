@@ -101,7 +101,6 @@ def _coverage(search: PackedSearch) -> dict[str, Any]:
         "depth": max(reached.depths),
         "events": dict(sorted(reached.fired.items())),
         "events_new": dict(sorted(reached.new.items())),
-        "checks": len(search.asked),
-        "nothing_to_judge": search.silent,
+        "judged": search.judged,
         "rejected": _rejected(search.cluster),
     }

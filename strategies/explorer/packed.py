@@ -69,11 +69,10 @@ class PackedSearch:
         return self.reached.expanded
 
     @property
-    def silent(self) -> list[str]:
-        """The ids of the checks that had nothing to judge in the states and steps so far."""
+    def judged(self) -> dict[str, int]:
+        """How often each check had something to judge, in the distinct states and steps so far."""
         of_types = self.steps.of_step, self.judge.of_engine, self.judge.of_state
-        judged = {name for each in of_types for name in each.asked - each.silent}
-        return [name for name in self.asked if name not in judged]
+        return {name: sum(each.judged[name] for each in of_types) for name in self.asked}
 
     def expand(self) -> None:
         """Take every step from the next state."""

@@ -38,8 +38,8 @@ class _ShrunkEnough(KeyboardInterrupt):
 
 
 class Covered:
-    """What complete episodes without a violation covered. The runs that Hypothesis makes while it
-    shrinks a failure are not included."""
+    """What complete episodes covered; one with a violation ends with it. The runs that Hypothesis
+    makes while it shrinks a failure are not included."""
 
     def __init__(
         self, wanted: int, progress: Progress | None, checks: Iterable[Check] = ()
@@ -62,16 +62,23 @@ class Covered:
         if self.progress is not None:
             self.progress(self.examples, self.wanted)
 
+    def end(self, violated: Violated) -> None:
+        """Count the first episode with a violation, and nothing after it."""
+        if self.open:
+            self.open = False
+            self.examples += 1
+            self.events.update(type(step.event).__name__ for step in violated.steps)
+
     def coverage(self) -> dict[str, Any]:
         """Episodes, steps, events by kind, and how often each check of a step had something to
-        judge (see `unseen_at_most`)."""
-        return {
+        judge; without a violation, also the share that may show one (see `unseen_at_most`)."""
+        covered = {
             "examples": self.examples,
             "steps": self.events.total(),
             "events": dict(sorted(self.events.items())),
             "judged": self.judged,
-            "unseen_at_most": unseen_at_most(self.examples),
         }
+        return covered | ({"unseen_at_most": unseen_at_most(self.examples)} if self.open else {})
 
 
 def unseen_at_most(examples: int) -> float:
@@ -111,8 +118,8 @@ def sample(
     """
     _check("The number of examples", examples)
     _check("The number of steps", steps)
-    chosen = tuple(CHECKS.values() if invariants is None else invariants)
-    covered = Covered(examples, progress, chosen)
+    chosen = None if invariants is None else tuple(invariants)
+    covered = Covered(examples, progress, CHECKS.values() if chosen is None else chosen)
 
     def add(run: Run) -> None:
         covered.add(run)
@@ -130,7 +137,7 @@ def sample(
     def close(violated: Violated) -> None:
         if covered.open and failed is not None:
             failed(violated)
-        covered.open = False  # the following runs shrink this one
+        covered.end(violated)  # the following runs shrink this one
         if not shortest or len(violated.steps) <= len(shortest[0].steps):
             shortest[:] = [violated]
         count_run()

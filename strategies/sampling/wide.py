@@ -144,9 +144,10 @@ def sample_many(
         **total,
         "events": dict(sorted(events.items())),
         "judged": dict(judged),
-        "unseen_at_most": unseen_at_most(total["examples"]),
         "clusters": by_cluster,
     }
+    if "unseen_at_most" in found.coverage:
+        covered["unseen_at_most"] = unseen_at_most(total["examples"])
     if undriven:
         covered["clusters_undriven"] = undriven
     return replace(found, coverage=covered, seconds=seconds)
