@@ -370,7 +370,7 @@ def test_what_is_worse_in_significantly_more_runs_costs_more(
     weighed = costs(found, lambda: next(turns))
     assert [each[:6] for each in weighed.costs] == expected
     suspected = by_chance(worse, better) <= LIKELY
-    named = f"of {sum(again) + 3} fresh runs it is worse in {again[0]} and better in {again[1]}"
+    named = f"fresh: worse in {again[0]} of {sum(again) + 3} runs and better in {again[1]}"
     assert [each.endswith(named) for each in weighed.unconfirmed] == [True] * (suspected > told)
 
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from kvproof.gate.difference.record import COUNTED, COUNTER, Pair
 from kvproof.gate.difference.workload import Plays, Workload
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.fresh import FreshRuns, Runs, by_chance
+from kvproof.gate.search.fresh import FreshRuns, Runs
 
 LIKELY = 0.05 / (len(COUNTED) - len(COUNTER))
 """How likely chance may be in the runs of the search. One of so many quantities is worse by chance
@@ -63,76 +63,44 @@ class Weighed(NamedTuple):
     unconfirmed: list[str]
 
 
-class Difference(NamedTuple):
-    """A quantity that differs in some of `runs` runs, and may do so."""
-
-    what: str
-    worse: int
-    better: int
-    runs: int
-
-    @property
-    def by_chance(self) -> float:
-        """How likely it is that head is worse so much more often than better."""
-        return by_chance(self.worse, self.better)
-
-    @property
-    def is_open(self) -> bool:
-        """Whether more fresh runs may show that this is no chance."""
-        return self.by_chance > AGAIN and self.worse + self.better < OPEN_MAX
-
-
-def counted(comparison: Comparison) -> list[Counted]:
-    """All runs of the search that both sides took to the end."""
-    found = (Counted(*each) for each in comparison.all_pairs())
-    return [each for each in found if each.pair.comparable]
-
-
-def differences(found: Runs) -> list[Difference]:
-    """How often each quantity differs."""
-    return [difference(found, what) for what in COUNTED if found.more[what] or found.less[what]]
-
-
-def difference(found: Runs, what: str) -> Difference:
-    """How often one quantity differs."""
-    return Difference(what, found.more[what], found.less[what], found.whole)
-
-
-def suspected(found: Runs) -> list[Difference]:
+def suspected(found: Runs) -> list[str]:
     """The quantities that cost more in these runs."""
-    return [each for each in differences(found) if each.by_chance <= LIKELY]
+    return [what for what in COUNTED if found.chance(what) <= LIKELY]
 
 
 def costs(comparison: Comparison, go_on: Callable[[], bool]) -> Weighed:
     """What costs more, in the search and again in fresh runs. What is rare needs many of these, so
     they come for as long as something is open and `go_on` says so. Raises Ended."""
-    runs, suspects = counted(comparison), suspected(comparison.counted)
-    names = [each.what for each in suspects]
-    fresh = FreshRuns(comparison, _kinds(comparison, runs, names))
-    again = fresh.take_while(
-        lambda: any(difference(fresh.counted, each).is_open for each in names) and go_on()
-    )
-    weighed = Weighed([], [])
-    for suspect in suspects:
-        once_more = difference(again, suspect.what)
-        if once_more.by_chance <= AGAIN:
-            weighed.costs.append(_cost(suspect, runs))
+    runs = [Counted(*each) for each in comparison.all_pairs() if each[2].comparable]
+    suspects, weighed = suspected(comparison.counted), Weighed([], [])
+    fresh = FreshRuns(comparison, _kinds(comparison, runs, suspects))
+    again = fresh.take_while(lambda: any(_is_open(fresh.counted, e) for e in suspects) and go_on())
+    for what in suspects:
+        if again.chance(what) <= AGAIN:
+            weighed.costs.append(_cost(what, comparison.counted, runs))
         else:
             weighed.unconfirmed.append(
-                f"{suspect.what}: head is worse in {suspect.worse} of {suspect.runs} runs and "
-                f"better in {suspect.better}; of {once_more.runs} fresh runs it is worse in "
-                f"{once_more.worse} and better in {once_more.better}"
+                f"{what}: head is {_often(comparison.counted, what)}; fresh: {_often(again, what)}"
             )
     return weighed
 
 
-def _cost(found: Difference, runs: Sequence[Counted]) -> Cost:
-    unequal = [each for each in runs if each.pair.worse(found.what)]
-    base = sum(each.pair.base.counted(found.what) for each in unequal)
-    head = sum(each.pair.head.counted(found.what) for each in unequal)
-    worse = [each for each in unequal if each.pair.worse(found.what) > 0]
+def _is_open(fresh: Runs, what: str) -> bool:
+    """Whether more fresh runs may show that this is no chance."""
+    return fresh.chance(what) > AGAIN and fresh.more[what] + fresh.less[what] < OPEN_MAX
+
+
+def _often(found: Runs, what: str) -> str:
+    return f"worse in {found.more[what]} of {found.whole} runs and better in {found.less[what]}"
+
+
+def _cost(what: str, found: Runs, runs: Sequence[Counted]) -> Cost:
+    unequal = [each for each in runs if each.pair.worse(what)]
+    base = sum(each.pair.base.counted(what) for each in unequal)
+    head = sum(each.pair.head.counted(what) for each in unequal)
+    worse = [each for each in unequal if each.pair.worse(what) > 0]
     smallest = min(worse, key=lambda each: len(each.pair.head.marks))
-    return Cost(*found, base, head, smallest)
+    return Cost(what, found.more[what], found.less[what], found.whole, base, head, smallest)
 
 
 def _kinds(

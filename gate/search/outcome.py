@@ -11,12 +11,13 @@ from msgspec import UNSET
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.order import touched
 from kvproof.gate.difference.protocol import Seen
-from kvproof.gate.difference.record import COUNTER, Pair
+from kvproof.gate.difference.record import COUNTED, COUNTER, Pair
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Play
 from kvproof.gate.search.comparison import Comparison, Confirmed
-from kvproof.gate.search.costs import Cost, Counted, differences
+from kvproof.gate.search.costs import Cost, Counted
 from kvproof.gate.search.found import figure
+from kvproof.gate.search.fresh import Runs
 from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.side import plans
 from kvproof.gate.source.changes import ChangedFunction, Changes
@@ -334,6 +335,8 @@ def _parts(comparison: Comparison, one: Counted) -> str:
 
 def _differs(comparison: Comparison | None) -> Iterator[GateDifference]:
     """How often each quantity differs; one that is counted in both directions comes once."""
-    for each in differences(comparison.counted) if comparison else ():
-        if each.what not in COUNTER:
-            yield GateDifference(**each._asdict())
+    found = comparison.counted if comparison else Runs()
+    for what in (each for each in COUNTED if each not in COUNTER):
+        worse, better = found.more[what], found.less[what]
+        if worse or better:
+            yield GateDifference(what=what, worse=worse, better=better, runs=found.whole)

@@ -1,34 +1,14 @@
 """The search of a comparison: which workloads are driven, in which order, and for how long.
 
-First comes a look: the traces of past findings, and then those of the faults, are driven without
-being judged, until one reaches a function that head changes. Where none does, random plans are
-driven for each connector that vLLM ships. Where head changes code of connectors alone, these come
-first. So do plans with images, and with a connector that loads parts of prompts, where changed
-lines name images or statistics of prompts: no trace has these. Where nothing reaches what is
-changed, there is no search.
+A look comes first: traces, without being judged, or plans for connectors and engines, until one
+reaches a function that head changes. Where nothing does, there is no search. Which workloads come
+next, and why, is in docs/explanation/judging.md ("What is run"); the order depends on the seed and
+the two trees only. Each part of `Search.run` is one step of it. Between these, at once, the kinds
+of runs in which base and head part are driven further (`further`). Where runs have not executed all
+of the change, many random clusters are looked at for what is left (`scouts`).
 
-Where head changes start-up sizing or the loop of the engine, or changed lines name what only loops
-have, random engines come first, which start and get messages; else some come after a trace of each
-cluster.
-
-A search begins with more plans for the connectors that reach what is changed, if only code of
-connectors is (else they come after a trace of each cluster), and more engines where they
-do. Where the traces reach something, they come next, one of each cluster first: these show which
-functions of vLLM each cluster reaches, and clusters that reach what is changed have their further
-traces next. Then come clusters that are made with the features that the changed lines name, and the
-presets that reach what the pull request changes. Between these, at once, the kinds of runs in which
-base and head part are driven further (`further`). Until the end, clusters with the named features,
-random clusters, further episodes of the clusters that execute the change (`reaching`), the other
-presets and traces, and plans for connectors take turns. The order depends on the seed and the two
-trees only.
-
-Where runs have not executed all of the change by then, many random clusters are looked at for what
-is left (`scouts`), and those that execute some of it are driven.
-
-The search ends when something is introduced. It also ends when the change is known: the first
-workloads of each kind that reaches it were driven, every changed statement was executed, each
-operand of a changed condition was true and was false, and the next step near it is expected to show
-little that is new (`unseen`). Else the time ends it.
+The search ends when something is introduced, when the change is known (`Search._is_known`), or with
+the time.
 """
 
 import time
@@ -245,10 +225,10 @@ class Search:
         rounds = ceil(number / max(len(nearest), 1))
         first = [*islice(self._plans(nearest), rounds * len(nearest))]
         alone = {*self.connected} == {*self.changed}
-        self._all(first if alone else [], "plans for connectors", SAMPLED_AT_ONCE, due=True)
+        self._all(first if alone else [], "plans for connectors")
         engines = self._of_engines()
         if self.engines:
-            self._all([*islice(engines, ENGINES_FIRST)], "engines", SAMPLED_AT_ONCE, due=True)
+            self._all([*islice(engines, ENGINES_FIRST)], "engines")
         if self.by_traces is None and not self._over():
             self.by_traces = self._traces_reach()
         clusters: Iterator[Workload] = iter(())
@@ -262,24 +242,24 @@ class Search:
             named = {each.name for each in firsts.values()}
             one = [each for each in self.traces if each.name in named]
             rest = [each for each in self.traces if each.name not in named]
-            self._all(one, "traces", TRACES_AT_ONCE, due=True)
+            self._all(one, "traces")
             self._where_they_differ()
             if not (self.sized or self._over()):
                 self._look_at_engines()
-        self._all([] if alone else first, "plans for connectors", SAMPLED_AT_ONCE, due=True)
+        self._all([] if alone else first, "plans for connectors")
         self._where_they_differ()
         self._due = followed
         if followed:
             reaches = {name: bool(touched(self._reached(name), self.changed)) for name in firsts}
             close = [each for each in rest if reaches[each.cluster.name]]
-            self._all(close or rest, "further traces", TRACES_AT_ONCE, due=True)
+            self._all(close or rest, "further traces")
             others += [each for each in rest if close and each not in close]
             combined = named_features.combined(self.named, self.comparison.seed)
             first_of_all = [*islice(combined, named_features.COMBINED)]
-            self._all(first_of_all, "clusters with the named features", SAMPLED_AT_ONCE, due=True)
+            self._all(first_of_all, "clusters with the named features")
             self._where_they_differ()
             names, further = self._presets()
-            self._all(self._episodes(names), "presets", SAMPLED_AT_ONCE, due=True)
+            self._all(self._episodes(names), "presets")
             self._where_they_differ()
             self._due = False
             others[:0] = self._episodes(further)
@@ -295,28 +275,26 @@ class Search:
                 scouted = self._only_rest and self.scouts.left
             else:
                 scouted = False
-            self._drive(self.scouts.take(), "clusters that execute the rest", SAMPLED_AT_ONCE)
+            self._drive(self.scouts.take(), "clusters that execute the rest")
             if scouted:
                 continue
             self._where_they_differ()
-            these = [*islice(combined, SAMPLED_AT_ONCE)]
-            self._drive(these, "clusters with the named features", SAMPLED_AT_ONCE)
-            self._drive([*islice(clusters, SAMPLED_AT_ONCE)], "random clusters", SAMPLED_AT_ONCE)
+            self._some(combined, "clusters with the named features")
+            self._some(clusters, "random clusters")
             near = self.near.take(SAMPLED_AT_ONCE) if followed else []
-            self._drive(near, "clusters near the change", SAMPLED_AT_ONCE)
+            self._drive(near, "clusters near the change")
             if followed and self._only_rest and not (self.sized or self._missing(connected=True)):
                 continue
-            self._drive([*islice(presets, SAMPLED_AT_ONCE)], "further presets", SAMPLED_AT_ONCE)
-            self._drive([*islice(plans, SAMPLED_AT_ONCE)], "connectors again", SAMPLED_AT_ONCE)
-            number = SAMPLED_AT_ONCE if self.sized else 1
-            self._drive([*islice(engines, number)], "engines again", SAMPLED_AT_ONCE)
+            self._some(presets, "further presets")
+            self._some(plans, "connectors again")
+            self._some(engines, "engines again", SAMPLED_AT_ONCE if self.sized else 1)
         if left := len([*presets]):
             self.not_run.append(f"{left} of {len(others)} further presets and traces")
 
     def _where_they_differ(self) -> None:
         """Further runs of the kinds in which base and head part."""
         while not self._over() and (these := self.differing.take(SAMPLED_AT_ONCE)):
-            self._drive(these, "runs in which base and head part", SAMPLED_AT_ONCE)
+            self._drive(these, "runs in which base and head part")
 
     def _nearest(self) -> list[str]:
         """The connectors whose plans come first: those that reach a changed function of connectors,
@@ -391,21 +369,17 @@ class Search:
         missing = {each.key for each in unreached(ours, lambda _: so_far)}
         return missing.union(*(each.awaited - so_far for each in ours))
 
-    def _all(
-        self,
-        these: Sequence[Workload],
-        what: str,
-        at_once: int,
-        *,
-        due: bool = False,
-    ) -> None:
-        """Drive workloads. Those that the end of the search leaves out are noted. Without those
-        that are `due`, head is not judged."""
-        if left := self._drive(these, what, at_once):
+    def _some(self, these: Iterator[Workload], what: str, number: int = SAMPLED_AT_ONCE) -> None:
+        """Drive the next of these workloads."""
+        self._drive([*islice(these, number)], what)
+
+    def _all(self, these: Sequence[Workload], what: str) -> None:
+        """Drive workloads without which head is not judged. Those that the end of the search leaves
+        out are noted."""
+        if left := self._drive(these, what):
             self.not_run.append(f"{left} of {len(these)} {what}")
-            if due:
-                self.missing.append(self.not_run[-1])
-                self.left_s += left * self._seconds_each(what)
+            self.missing.append(self.not_run[-1])
+            self.left_s += left * self._seconds_each(what)
 
     def _seconds_each(self, what: str) -> float:
         """How long a workload of this kind takes: as those that were driven, or as the slowest kind
@@ -413,10 +387,12 @@ class Search:
         each_s = {kind: took_s / number for kind, (number, took_s) in self._took.items()}
         return each_s.get(what, max(each_s.values(), default=0.0))
 
-    def _drive(self, these: Sequence[Workload], what: str, at_once: int) -> int:
+    def _drive(self, these: Sequence[Workload], what: str) -> int:
         """Drive workloads in parts, and confirm what differs after each part. Returns how many are
         left out because the search is over."""
         left = list(these)
+        traces = all(isinstance(each, Follow) for each in left)
+        at_once = TRACES_AT_ONCE if traces else SAMPLED_AT_ONCE
         while left and not self._over():
             interruption.check()
             part, left = left[:at_once], left[at_once:]
