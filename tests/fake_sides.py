@@ -25,7 +25,7 @@ def _whole(found: Result, run: Workload) -> Result:
     """A result that does not say how a run was taken: it was, to its end."""
     if found.course != NOT_TAKEN or not isinstance(run, Follow):
         return found
-    return replace(found, course=Course(run.events, ended=True))
+    return replace(found, course=Course(ended=True))
 
 
 def is_like(workload: Workload) -> bool:

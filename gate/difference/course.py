@@ -1,8 +1,7 @@
-"""How a machine took a run: its events, and how the requests stood at one place of it."""
+"""How a machine took a run: to which end, and how the requests stood at one place of it."""
 
 from msgspec import Struct
 
-from kvproof.model.events import Event
 from kvproof.model.state import State
 
 
@@ -16,18 +15,15 @@ class Stands(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Course(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a machine took a run. `taken` are all events that it took, with its choices. `stands` are
-    the requests before the event at the place. `dead` says how an engine died, else it is empty;
-    `ended` that all requests came to their end.
+    """How a machine took a run. `stands` are the requests before the event at the place. `dead`
+    says how an engine died, else it is empty; `ended` that all requests came to their end. So many
+    of the events were not possible (`skipped`). Of a plan, `judged` are the checks of the contract
+    that had something to judge."""
 
-    Of the plan of a connector, `actions` is the number of actions that were taken, and `judged` are
-    the checks of the contract that had something to judge."""
-
-    taken: tuple[Event, ...] = ()
     stands: tuple[Stands, ...] = ()
     dead: str = ""
     ended: bool = False
-    actions: int = 0
+    skipped: int = 0
     judged: tuple[str, ...] = ()
 
 

@@ -254,7 +254,7 @@ class JudgedMachine(Watched):
         dead = next((death.words for death in deaths), "")
         ended, events = not dead and termination.over(self.state), tuple(self.events)
         into = self.judgement
-        into.course = Course(events, self.stands, dead, ended)
+        into.course = Course(self.stands, dead, ended, self.recorder.skipped)
         into.records.append(self.recorder.made(whole=ended and not self.recorder.skipped))
         into.taken.append(Taken(self.cluster, events))
         super().close()

@@ -218,7 +218,6 @@ class _Played:
             stands=self.stands,
             dead=dead,
             ended=not dead and not self.waits and self.result.at > len(self.plan.actions),
-            actions=self.result.at,
             judged=tuple(name for name in CONTRACT if self.result.times_judged[name]),
         )
 
