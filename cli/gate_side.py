@@ -28,12 +28,11 @@ from kvproof.gate.difference.protocol import (
     Driven,
     InFork,
     Look,
-    ObserveFile,
+    OfFile,
     OfFileDone,
     Recorded,
     RecordRun,
     Request,
-    RunFile,
 )
 from kvproof.gate.difference.result import Result
 from kvproof.gate.search.side import HASH_SEED
@@ -105,7 +104,7 @@ def _failed(request: InFork, why: str) -> Answer:
         return Recorded(error=why)
     if isinstance(request, AskAccepts):
         return Accepts(reason=why)
-    if isinstance(request, ObserveFile | RunFile):
+    if isinstance(request, OfFile):
         return OfFileDone(Observed(error=why), RanFile("cannot run", why))
     return Driven(Result(request.workload.name, reason=why))
 

@@ -111,7 +111,6 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     base = package(tmp_path / "base", {CORE: GOOD})
     head = package(tmp_path / "head", {CORE: GOOD})
-    monkeypatch.setattr(files, "opened", refuse)
     monkeypatch.setattr(files, "read_bytes", refuse)
     assert [each.key for each in changed(base, head).accounting] == [f"{CORE}:<module>"]
 

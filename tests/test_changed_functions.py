@@ -162,7 +162,13 @@ def test_what_may_do_something_else_is_changed(name: str, tmp_path: Path) -> Non
 def bare(function: ChangedFunction) -> ChangedFunction:
     """A function without the part to which it belongs, and without its statements."""
     return function._replace(
-        part="", why="", called=False, statements=(), raises=frozenset(), words=frozenset()
+        part="",
+        why="",
+        called=False,
+        statements=(),
+        raises=frozenset(),
+        words=frozenset(),
+        tops=frozenset(),
     )
 
 

@@ -103,9 +103,9 @@ class Break:
     death: str
     finding: Finding
     cluster: Cluster
-    events: tuple[Event, ...]
-    index_of_first: int
-    after: tuple[Key, ...]
+    events: tuple[Event, ...] = ()
+    index_of_first: int = 0
+    after: tuple[Key, ...] = ()
     statement: str = ""
     plan: Planned | None = None
     severity: Severity | None = None

@@ -54,19 +54,14 @@ class AskAccepts(_Message, frozen=True):
     connector: str
 
 
-class ObserveFile(_Message, frozen=True):
-    """Run the statements of a generated file, and say what is seen after each."""
+class OfFile(_Message, frozen=True):
+    """Run a generated file: with pytest if it is `tested`, else its statements, and say what is
+    seen after each."""
 
     path: str
+    tested: bool = False
 
 
-class RunFile(_Message, frozen=True):
-    """Run a generated file with pytest."""
-
-    path: str
-
-
-OfFile: TypeAlias = ObserveFile | RunFile
 InFork: TypeAlias = Drive | RecordRun | AskAccepts | OfFile
 Request: TypeAlias = Look | InFork
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.gate.formats import sentences as words
-from kvproof.gate.formats.sections import facts, rows, sections
+from kvproof.gate.formats.sections import rows, sections
 from kvproof.reports.gate_output import Gate, GateFinding
 
 SUITE = "kvproof gate"
@@ -98,4 +98,4 @@ def _about(gate: Gate, finding: GateFinding) -> str:
 
 def _facts(gate: Gate) -> str:
     more = (f"{s.name}: {line}" for s in sections(gate) if s.name in TOLD for line in s.lines)
-    return "\n".join((*(f"{label}: {text}" for label, text in facts(gate)), *more))
+    return "\n".join((*(f"{label}: {text}" for label, text in words.facts(gate)), *more))

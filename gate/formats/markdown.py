@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from kvproof.gate.formats import sentences as words
-from kvproof.gate.formats.sections import REPLAY, begin, facts, rows, sections
+from kvproof.gate.formats.sections import REPLAY, rows, sections
 from kvproof.reports.gate_output import Gate, GateFinding
 
 BYTES_MAX = 1_000_000
@@ -59,7 +59,7 @@ def _block(lines: Sequence[str]) -> str:
 
 def _lines(gate: Gate) -> Iterator[str]:
     yield f"## kvproof: {escaped(words.headline(gate))}\n"
-    if reason := begin(gate):
+    if reason := words.more_reason(gate):
         yield _block(reason) + "\n"
     for section in sections(gate):
         about = f": {section.about}" * bool(section.about)
@@ -73,7 +73,7 @@ def _lines(gate: Gate) -> Iterator[str]:
         for each in section.findings[IN_FULL:]:
             yield f"- {code(words.plain(each.signature))} ({escaped(words.plain(each.severity))})"
         yield ""
-    yield from (f"- {label}: {escaped(text)}" for label, text in facts(gate))
+    yield from (f"- {label}: {escaped(text)}" for label, text in words.facts(gate))
 
 
 def _folded(lines: Sequence[str]) -> Iterator[str]:

@@ -76,13 +76,3 @@ def rows(gate: Gate, finding: GateFinding, *, here: bool = False) -> list[tuple[
 
 RUN, REPLAY = "shortest run", "replay it"
 """The labels of the text before a run, and of a command."""
-
-
-def begin(gate: Gate) -> list[str]:
-    """The lines of the reason that the headline does not have."""
-    return words.reason(gate)[1 if gate.verdict in ("UNKNOWN", "UNCHANGED") else 0 :]
-
-
-def facts(gate: Gate) -> list[tuple[str, str]]:
-    """What was compared, and how: labels and texts."""
-    return [*words.trees(gate), *words.about(gate)]

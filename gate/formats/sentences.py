@@ -87,6 +87,11 @@ def reason(gate: Gate) -> list[str]:
     return [] if gate.reason is UNSET else plain_lines(gate.reason, 12)
 
 
+def more_reason(gate: Gate) -> list[str]:
+    """The lines of the reason that the headline does not have."""
+    return reason(gate)[1 if gate.verdict in ("UNKNOWN", "UNCHANGED") else 0 :]
+
+
 def headline(gate: Gate) -> str:
     """The verdict in one sentence."""
     why = (reason(gate) or ["no reason is known"])[0]
@@ -119,34 +124,14 @@ def headline(gate: Gate) -> str:
 def _nothing(gate: Gate) -> str:
     """That nothing is introduced, with how far this was looked at."""
     number, left = len(gate.changed_functions), len(gate.changed_functions) - len(gate.reached)
-    statements = sum(each.statements for each in gate.functions)
-    not_run = [each for each in gate.functions if each.not_executed]
-    rest = sum(len(each.not_executed) for each in not_run)
+    parts = sum(bool(each.not_executed or each.not_seen) for each in gate.functions)
     yet = []
     if left:
-        yet.append(
-            f"{left:,} of the {counted(number, 'function')} that head changes {was(left)} not "
-            "reached"
-        )
-    if rest:
-        yet.append(
-            f"{rest:,} of the {counted(statements, 'changed statement')} {was(rest)} "
-            f"executed in no watched run ({named([*map(lines_left, not_run)], 2)})"
-        )
-    if hidden := sum(len(each.not_seen) for each in gate.functions):
-        yet.append(
-            f"{counted(hidden, 'operand')} of changed conditions {was(hidden)} not both true and "
-            "false"
-        )
-    if not yet:
-        return "Nothing introduced"
-    return f"Nothing introduced in what was driven, yet {', and '.join(yet)}"
-
-
-def lines_left(each: GateFunction) -> str:
-    """The lines of a changed function that no watched run executed: `v1/request.py:12, 14`."""
-    file = each.function.partition(":")[0]
-    return f"{file}:{named([line_of(line) for line in each.not_executed])}"
+        functions = counted(number, "function")
+        yet.append(f"{left:,} of the {functions} that head changes {was(left)} not reached")
+    if parts:
+        yet.append(f"the change of {counted(parts, 'function')} {was(parts)} executed in part")
+    return "Nothing introduced" + f" in what was driven, yet {', and '.join(yet)}" * bool(yet)
 
 
 def line_of(line: int) -> str:
@@ -366,7 +351,7 @@ def _unseen(ran: GateRan) -> str:
     )
 
 
-def about(gate: Gate) -> list[tuple[str, str]]:
+def facts(gate: Gate) -> list[tuple[str, str]]:
     """What was compared, and how: labels and texts."""
     rows = [
         ("changed", changed(gate) if gate.base is not None else ""),
@@ -376,7 +361,7 @@ def about(gate: Gate) -> list[tuple[str, str]]:
         ("trust", _trust(gate)),
         ("took", took(gate)),
     ]
-    return [(label, text) for label, text in rows if text]
+    return [*trees(gate), *((label, text) for label, text in rows if text)]
 
 
 def _of_both(gate: Gate) -> str:

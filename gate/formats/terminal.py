@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from kvproof.gate.formats import sentences as words
-from kvproof.gate.formats.sections import REPLAY, RUN, Section, begin, facts, rows, sections
+from kvproof.gate.formats.sections import REPLAY, RUN, Section, rows, sections
 from kvproof.reports.gate_output import Gate, GateFinding
 from kvproof.reports.screen import WIDTH, ScreenLine, folds, plain
 from kvproof.reports.screen import show as print_lines
@@ -43,14 +43,14 @@ def lines(gate: Gate) -> Iterator[ScreenLine]:
     headline = ScreenLine(words.headline(gate), f"bold {COLOURS.get(gate.verdict, 'green')}")
     yield headline
     # No line begins with a text from outside: in some CI systems it would be a command.
-    yield from (ScreenLine(f"  | {line}", hang=6) for line in begin(gate))
+    yield from (ScreenLine(f"  | {line}", hang=6) for line in words.more_reason(gate))
     for section in sections(gate):
         yield ScreenLine()
         about = f": {section.about}" * bool(section.about)
         yield ScreenLine(section.name.upper() + about, "bold")
         yield from _section(gate, section)
     yield ScreenLine()
-    yield from (_row(label, text, margin="") for label, text in facts(gate))
+    yield from (_row(label, text, margin="") for label, text in words.facts(gate))
     if found := words.of_kind(gate, "introduced"):
         # The verdict and the gravest finding once more: a small screen still shows them.
         yield ScreenLine()

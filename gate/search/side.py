@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, TypeVar
 
 import msgspec
 
@@ -19,12 +19,11 @@ from kvproof.gate.difference.protocol import (
     Drive,
     Driven,
     Look,
-    ObserveFile,
+    OfFile,
     OfFileDone,
     Recorded,
     RecordRun,
     Request,
-    RunFile,
     Seen,
 )
 from kvproof.gate.difference.result import Result
@@ -64,19 +63,9 @@ class Side:
         Ended."""
         return self._answer(Look({file: dict(of) for file, of in places.items()}), Seen)
 
-    def drive(
-        self,
-        workloads: Sequence[Workload],
-        *,
-        reach: bool = False,
-        place: int | None = None,
-        judge: bool = True,
-        taken: bool = False,
-        excused: bool = False,
-    ) -> list[Result]:
-        """The results of workloads, as `Drive` says. Raises Ended."""
-        requests = (Drive(one, reach, place, judge, taken, excused) for one in workloads)
-        return [self._answer(one, Driven).result for one in requests]
+    def drive(self, workloads: Sequence[Workload], **how: Any) -> list[Result]:
+        """The results of workloads, driven as the fields of `Drive` say. Raises Ended."""
+        return [self._answer(Drive(one, **how), Driven).result for one in workloads]
 
     def accepts(self, connector: str) -> Accepts:
         """The cache groups that a connector accepts. Raises Ended."""
@@ -88,11 +77,11 @@ class Side:
 
     def observed(self, file: Path) -> Observed:
         """What is seen after each statement of a generated file. Raises Ended."""
-        return self._answer(ObserveFile(str(file.resolve())), OfFileDone).observed
+        return self._answer(OfFile(str(file.resolve())), OfFileDone).observed
 
     def tested(self, file: Path) -> RanFile:
         """The outcome of a generated file with pytest. Raises Ended."""
-        return self._answer(RunFile(str(file.resolve())), OfFileDone).tested
+        return self._answer(OfFile(str(file.resolve()), tested=True), OfFileDone).tested
 
     def _answer(self, request: Request, kind: type[Kind]) -> Kind:
         interruption.check()

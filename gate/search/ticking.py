@@ -4,7 +4,6 @@ each second, also while nothing can be told, as in the import of vLLM."""
 import sys
 import threading
 import time
-from types import TracebackType
 from typing import Self
 
 from kvproof.reports import live_line
@@ -50,12 +49,7 @@ class Ticking:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _error: BaseException | None,
-        _: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
         live_line.clear()

@@ -255,7 +255,6 @@ class _Played:
             death=died.place if died else "",
             finding=finding,
             cluster=Cluster(self.name, (engine,)),
-            events=(),
             index_of_first=at - 1,
             after=after,
             statement=died.statement if died else "",

@@ -14,11 +14,10 @@ from kvproof.gate.difference.protocol import (
     Drive,
     Driven,
     InFork,
-    ObserveFile,
+    OfFile,
     OfFileDone,
     Recorded,
     RecordRun,
-    RunFile,
     Seen,
 )
 from kvproof.gate.difference.result import Result, result_of
@@ -92,10 +91,11 @@ def answer(request: InFork, probes: Probes) -> Answer:
         return _recorded(request)
     if isinstance(request, AskAccepts):
         return _accepts(request.connector)
-    if isinstance(request, ObserveFile):
-        return OfFileDone(observed=running.observed(Path(request.path)))
-    if isinstance(request, RunFile):
-        return OfFileDone(tested=running.tested(Path(request.path)))
+    if isinstance(request, OfFile):
+        file = Path(request.path)
+        if request.tested:
+            return OfFileDone(tested=running.tested(file))
+        return OfFileDone(observed=running.observed(file))
     return Driven(_with_reach(request, probes) if request.reach else _driven(request))
 
 

@@ -94,9 +94,6 @@ def shown(name: str, unmade: EngineUnmade, runs: int = 0) -> Result:
         death=dead.place,
         finding=Finding(CHECK, (must, died(dead)), About(engine)),
         cluster=cluster.carrying(),
-        events=(),
-        index_of_first=0,
-        after=(),
         statement=dead.statement,
     )
     record = Record(broken=(Broken(found.need),))

@@ -67,7 +67,9 @@ class ChangedFunction(NamedTuple):
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses. One
-    that `declares` is there to be overridden on both sides, so no run executes its change."""
+    that `declares` is there to be overridden on both sides, so no run executes its change. Of a
+    body, `tops` are the names at the top of its module that it binds; the empty name is the
+    module."""
 
     file: str
     name: str
@@ -81,6 +83,7 @@ class ChangedFunction(NamedTuple):
     words: frozenset[str] = frozenset()
     conditions: tuple[Condition, ...] = ()
     declares: bool = False
+    tops: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -172,14 +175,13 @@ def changed(base: Path, head: Path) -> Changes:
             for file in files
             for each in (_whole if file in coarse else _in_file)(before, after, file)
         ]
-        found += [
-            _named(ChangedFunction(link, MODULE, 1, "changed")) for link in links(before, after)
-        ]
+        found += [ChangedFunction(link, MODULE, 1, "changed") for link in links(before, after)]
     spoiled = {file for file in files if file not in coarse and _spoiled(before, after, file)}
-    new = {each.key: each.name for each, _ in found if each.kind == "new"}
+    new = {each.key: each.name for each in found if each.kind == "new"}
     idle = unused(after, new)
     placed = []
-    for function, tops in found:
+    for function in found:
+        tops = function.tops or frozenset({bodies.top(function.name)})
         called = function.file in spoiled or ours.has(function.file, tops)
         modules = [] if function.file in coarse else [before, after]
         part, why = _part(function, [each for each in modules if function.file in each.files])
@@ -310,22 +312,10 @@ class _Ours:
         return is_root(file) or any(side.has(file, top) for side in self.sides for top in tops)
 
 
-class _Named(NamedTuple):
-    """A function, and the names at the top of its module that it is or binds. The empty name is the
-    module."""
-
-    function: ChangedFunction
-    tops: frozenset[str]
-
-
 def _spoiled(base: Package, head: Package, file: str) -> bool:
     """Whether head made a program into none. Whoever imports it dies, so head has to be run."""
     no_program = file.endswith(".py") and file in head.files and head.module(file) is None
     return no_program and (file not in base.files or base.module(file) is not None)
-
-
-def _named(function: ChangedFunction) -> _Named:
-    return _Named(function, frozenset({bodies.top(function.name)}))
 
 
 def _kind(base: Container[str], head: Container[str], name: str) -> Kind:
@@ -335,12 +325,12 @@ def _kind(base: Container[str], head: Container[str], name: str) -> Kind:
     return "changed" if name in head else "removed"
 
 
-def _whole(base: Package, head: Package, file: str) -> Iterator[_Named]:
+def _whole(base: Package, head: Package, file: str) -> Iterator[ChangedFunction]:
     """A file that changed, as one function."""
-    yield _named(ChangedFunction(file, MODULE, 1, _kind(base.files, head.files, file)))
+    yield ChangedFunction(file, MODULE, 1, _kind(base.files, head.files, file))
 
 
-def _in_file(base: Package, head: Package, file: str) -> Iterator[_Named]:
+def _in_file(base: Package, head: Package, file: str) -> Iterator[ChangedFunction]:
     """The functions that changed in a file."""
     sides = [package.module(file) for package in (base, head) if file in package.files]
     if None in sides:
@@ -352,14 +342,14 @@ def _in_file(base: Package, head: Package, file: str) -> Iterator[_Named]:
         return
     kind = _kind(base.files, head.files, file)
     for unit in modules[0].units.values():
-        yield _named(ChangedFunction(file, unit.name, unit.line, kind))
+        yield ChangedFunction(file, unit.name, unit.line, kind)
 
 
-def _between(before: Module, after: Module, file: str) -> Iterator[_Named]:
+def _between(before: Module, after: Module, file: str) -> Iterator[ChangedFunction]:
     for name, tops in bodies.differing(before, after):
         line = _begins(before, after, name) if name in after.units else before.units[name].line
         kind = _kind(before.units, after.units, name)
-        yield _Named(ChangedFunction(file, name, line, kind), tops)
+        yield ChangedFunction(file, name, line, kind, tops=tops)
 
 
 def _begins(before: Module, after: Module, name: str) -> int:

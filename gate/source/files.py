@@ -7,7 +7,7 @@ from pathlib import Path
 from kvproof.gate.source.units import ERRORS, Module
 from kvproof.gate.source.uses import Uses
 from kvproof.model.errors import UsageError
-from kvproof.model.files.reading import MIB, opened, read_bytes, shown
+from kvproof.model.files.reading import read_bytes, shown
 
 WHAT = "source file"
 
@@ -94,11 +94,7 @@ def same(base: Path, head: Path) -> bool:
     try:
         if os.path.getsize(base) != os.path.getsize(head):
             return False
-        with opened(base, WHAT, ANY_MIB) as before, opened(head, WHAT, ANY_MIB) as after:
-            while (part := before.read(MIB)) == after.read(MIB):
-                if not part:
-                    return True
-            return False
+        return read_bytes(base, WHAT, ANY_MIB) == read_bytes(head, WHAT, ANY_MIB)
     except (UsageError, OSError, ValueError):
         return False
 

@@ -4,6 +4,7 @@ import ast
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import NamedTuple
 
 from kvproof.gate.source import form, imports, logs, names
@@ -131,7 +132,7 @@ class Module:
             if is_module and self.is_table(node):
                 yield from self._rows(node)
                 continue
-            without = _Hollow().visit(_copied(node)) if any(definitions([node])) else node
+            without = _Hollow().visit(deepcopy(node)) if any(definitions([node])) else node
             yield BodyStatement("", self.forms.of(without, keeps_annotations), _binds(node))
 
 
@@ -194,8 +195,3 @@ class _Hollow(ast.NodeTransformer):
         return ast.Expr(ast.Name(f"def {node.name}", ast.Load()))
 
     visit_AsyncFunctionDef = visit_ClassDef = visit_FunctionDef
-
-
-def _copied(node: ast.stmt) -> ast.stmt:
-    """A statement that may be changed, without a copy of what it defines."""
-    return ast.parse(ast.unparse(node)).body[0]
