@@ -284,8 +284,8 @@ def test_a_quantity_at_the_end_is_the_last_one() -> None:
 def test_requests_that_end_together_are_stored_in_order() -> None:
     names = [f"r{number}" for number in range(40)]
     ended = SimpleNamespace(finished_req_ids={*names})
-    ended.schedule = lambda: [*ended.finished_req_ids]
-    assert adapt.scheduled(ended) == sorted(names)
+    adapt.order_ended(ended)
+    assert [*ended.finished_req_ids] == sorted(names)
     for other in ([*names], dict.fromkeys(names), frozenset(names), None):
         assert adapt.in_order(other) is other
 
