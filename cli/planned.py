@@ -8,7 +8,7 @@ from kvproof.gate.side.around_scheduler import broken, taken
 from kvproof.invariants.registry import gravest
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.files.decoding import decoded_json
+from kvproof.model.files.decoding import KINDS, decoded_json, kind_of
 from kvproof.model.files.reading import read_text, shown
 from kvproof.model.finding import Finding
 from kvproof.model.plans.engine import EnginePlan, lines
@@ -25,7 +25,8 @@ def run(args: argparse.Namespace) -> int:
     """Start the engine of a plan, and print the checks that it breaks."""
     text, what = read_text(args.trace, "plan"), f"The file {shown(args.trace)}"
     content = decoded_json(text, object, what, USE)
-    if isinstance(content, dict) and "engine" in content:
+    kind = kind_of(text)
+    if kind == KINDS["engine"]:
         raise UsageError(
             f"{what} is the plan of a connector. Use kvproof connector NAME --replay "
             f"{shown(args.trace)}, where NAME is the connector of the finding."
@@ -35,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
             f"{what} is the plan of a loop of an older kvproof, which did not name its layers. Use "
             f"the commit {READS_OLDER_LOOPS} of kvproof, which reads it."
         )
+    if kind != KINDS["layers"]:
+        raise UsageError(f"{what} is {kind}. Use a trace, a record, or the plan of an engine core.")
     plan = decoded_json(text, EnginePlan, what, USE)
     borrow(args.vllm, args.cache, live=True)
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()

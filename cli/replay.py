@@ -67,6 +67,11 @@ def run(args: argparse.Namespace) -> int:
     args.machine = args.machine or trace.machine
     if args.machine == "live" and args.vllm is None and trace.tree:
         args.vllm = _tree(args.trace, trace)
+    if args.machine == "live" and faults:
+        raise UsageError(
+            f"{shown(args.trace)} is of the model with the fault {', '.join(trace.faults)}, and "
+            "real vLLM has no faults. Use --machine model."
+        )
     borrow(args.vllm, args.cache, live=args.machine == "live")
     replayed = Replay(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
     with interruption.stoppable(), planted(*faults):

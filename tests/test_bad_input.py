@@ -11,6 +11,11 @@ from tests import made_trees
 from tests.processes import python
 from tests.sentences import two_sentences
 
+ROOT = Path(__file__).parent.parent
+TRACE = ROOT / "findings" / "stray_report_dies" / "trace.jsonl"
+CLUSTER = str(ROOT / "model" / "presets" / "clusters" / "full.json")
+RELEASES = str(ROOT / "findings" / "releases.json")
+
 
 @pytest.mark.parametrize(
     ("argv", "says"),
@@ -36,6 +41,10 @@ from tests.sentences import two_sentences
         (["prove", "--timeout-s", "nan"], "above 0"),
         (["replay", "missing.jsonl"], "No such file"),
         (["replay", "/"], "cannot be read"),
+        (["replay", CLUSTER], "is a cluster file. Use a trace, a record"),
+        (["replay", RELEASES], "is another JSON. Use a trace, a record"),
+        (["report", CLUSTER], "is a cluster file. Use a trace file"),
+        (["explore", "--config", str(TRACE)], "is a trace or a record. Use a cluster file"),
         (["report", "missing.jsonl"], "No such file"),
         (["report", "/"], "has no campaign"),
         (["explore", "--fault", "nothing"], "no fault named"),
@@ -43,6 +52,11 @@ from tests.sentences import two_sentences
 )
 def test_command_line(refused: Any, argv: list[str], says: str) -> None:
     assert says in refused(*argv)
+
+
+def test_a_trace_of_a_fault_replays_on_the_model_alone(refused: Any, as_json: Any) -> None:
+    _, record = as_json("explore", "--fault", "front_trim")
+    assert "Use --machine model." in refused("replay", record["trace"], "--machine", "live")
 
 
 def test_what_is_gone_says_what_does_its_work(refused: Any) -> None:
@@ -87,9 +101,6 @@ from kvproof.cli import removed
 from kvproof.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
-
-
-TRACE = Path(__file__).parent.parent / "findings" / "stray_report_dies" / "trace.jsonl"
 
 
 @pytest.mark.parametrize(

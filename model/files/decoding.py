@@ -11,6 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -138,6 +139,26 @@ def converted(data: Any, kind: type[Declared], source: str, use: str) -> Declare
         return msgspec.convert(data, kind, strict=True)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise _refused(error, kind, source, use) from error
+
+
+KINDS = {
+    "schema": "a trace or a record",
+    "engines": "a cluster file",
+    "engine": "the plan of a connector",
+    "layers": "the plan of an engine core",
+}
+"""The kinds of files, each by a field that only it has."""
+
+
+def kind_of(text: str) -> str:
+    """What kind of file a text is, by the fields of its JSON or of its first line; empty where it
+    is no JSON."""
+    for part in (text, text.partition("\n")[0]):
+        with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+            content = msgspec.json.decode(part)
+            names = content if isinstance(content, dict) else ()
+            return next((kind for field, kind in KINDS.items() if field in names), "another JSON")
+    return ""
 
 
 def check_named_once(text: str | bytes, source: str) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from kvproof.model.config import Cluster
 from kvproof.model.config.config_json import ClusterFile, parse
 from kvproof.model.errors import NotValid, UsageError, nearest
+from kvproof.model.files.decoding import KINDS, kind_of
 from kvproof.model.files.reading import printable, read_text, shown
 from kvproof.model.presets import random_clusters
 from kvproof.model.presets.room import SUFFIX, check_room, roomy
@@ -102,7 +103,11 @@ def _is_path(name: str) -> bool:
 
 def _read(path: Path) -> ClusterFile:
     source = f"The cluster file {shown(path)}"
-    file = parse(read_text(path, "cluster file", SIZE_MAX_MIB), source)
+    text = read_text(path, "cluster file", SIZE_MAX_MIB)
+    kind = kind_of(text)
+    if kind in KINDS.values() and kind != KINDS["engines"]:
+        raise UsageError(f"{shown(path)} is {kind}. Use a cluster file.")
+    file = parse(text, source)
     try:
         check_room(file)
     except NotValid as error:

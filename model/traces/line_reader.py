@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple, NoReturn, TypeVar
 from msgspec import Meta, Struct
 
 from kvproof.model.errors import UsageError
-from kvproof.model.files.decoding import check_named_once, converted, decoded_json
+from kvproof.model.files.decoding import KINDS, check_named_once, converted, decoded_json, kind_of
 from kvproof.model.files.reading import shown
 from kvproof.model.traces.lines import EndLine
 
@@ -46,6 +46,7 @@ class LineReader:
         self.path = shown(path)
         self.form = form
         self.lines = text.split("\n")
+        self.kind = kind_of(text)
         self.number = 0
         self.ended = text.endswith("\n")
         if self.ended:
@@ -73,6 +74,8 @@ class LineReader:
         self.number += 1
         if self.number > len(self.lines):
             self.fail(f"is missing: the {self.form.what} was cut off before its end record")
+        if self.number == 1 and self.kind not in ("", KINDS["schema"]):
+            raise UsageError(f"{self.path} is {self.kind}. Use {self.form.whole}.")
         if self.lines == [""] and not self.ended:
             self.fail(f"is missing: the file is empty, so the {self.form.what} was cut off")
         if self.number == len(self.lines) and not self.ended:
