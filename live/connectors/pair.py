@@ -128,6 +128,7 @@ class EnginePair(SeveralEngines):
         self.begun = [0, 0]
         self.loaded, self.before = False, 0
         self.unlike = plan.unlike not in ("", "stores")
+        self.has_stores = "connectors" in connector["kv_connector_extra_config"]
         extra = alone(connector)["kv_connector_extra_config"]
         self.lease_s = extra.get("kv_lease_duration", LEASE_S)
         self.known_s = extra.get("engine_ttl", KNOWN_S)
@@ -235,7 +236,9 @@ class EnginePair(SeveralEngines):
         self.decode.resume()
 
     def loses(self) -> None:
-        """Let the memory behind the connector fail."""
+        """Let the store beside the connector fail, if there is one."""
+        if self.has_stores:
+            self._each(DrivenEngine.loses)
 
 
 FROM_PREFILL = {"do_remote_prefill": True, "do_remote_decode": False}

@@ -8,7 +8,8 @@ pytest.importorskip("vllm")
 
 from kvproof.live.connectors.episode import play
 from kvproof.live.connectors.shipped import SHIPPED, as_driven
-from kvproof.model.plans.connector import ConnectorPlan, Drain, ResetCache, Stand, Unlike
+from kvproof.live.fakes.store_client import FAILED
+from kvproof.model.plans.connector import ConnectorPlan, Drain, Fail, ResetCache, Stand, Unlike
 from tests.connectors.played import LATE, PROMPTS, engine_of, played, rules
 from tests.in_vllm import line
 
@@ -53,3 +54,10 @@ def test_blocks_that_nobody_counts_as_kept_are_named(monkeypatch: pytest.MonkeyP
     place = f"{MULTI}._aggregate_request_finished"
     line(place, "async_saves += 1", "async_saves += 0")(monkeypatch)
     assert rules(played("multi-nixl-store", *TWICE, copies=LATE))
+
+
+def test_a_store_that_fails_is_no_mistake_of_a_pair() -> None:
+    failing = (*PROMPTS, Drain(), ResetCache(), Fail(8, call="get"), *PROMPTS, Drain())
+    result = played("multi-nixl-store", *failing, load_failure="recompute")
+    assert not rules(result)
+    assert any(result.judged[f"{FAILED}{call}"] for call in ("get", "")), result.judged
