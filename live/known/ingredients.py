@@ -27,7 +27,7 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 from kvproof.model.plans.engine import EnginePlan
-from kvproof.model.plans.messages import Pause, Reset, Sleep, Wake
+from kvproof.model.plans.messages import More, Pause, Reset, Send, Sleep, Wake
 
 T = TypeVar("T")
 Change = Callable[[Any], Any]
@@ -223,6 +223,13 @@ def _with_no_emptied_cache(plan: EnginePlan) -> EnginePlan:
     return replace(plan, actions=tuple(actions))
 
 
+def _with_no_sessions(plan: EnginePlan) -> EnginePlan:
+    """Each session is a request: no later parts come."""
+    kept = (each for each in plan.actions if not isinstance(each, More))
+    actions = (replace(e, stays=False) if isinstance(e, Send) else e for e in kept)
+    return replace(plan, actions=tuple(actions))
+
+
 INGREDIENTS: dict[type, dict[str, Change]] = {
     Cluster: {
         # D has a drafter, or its steps overlap.
@@ -273,6 +280,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "pipeline_stages": _layers(stage=0),
         "resets": _with_no_emptied_cache,
         "precisions": _layers(bytes=4),
+        "sessions": _with_no_sessions,
         "sink_layers": _with_no_sinks,
     },
 }
