@@ -5,7 +5,6 @@ They are kept from the scheduler's outputs alone, as `GPUModelRunner` and its `B
 
 from typing import Any
 
-from kvproof.model import config
 from kvproof.model.state import Table
 
 
@@ -13,10 +12,10 @@ class Batch:
     """The requests of a worker, by id. `tables` has a block table for each group, `prompts` the
     number of prompt tokens and `lengths` the number of tokens known, sampled ones included.
     `places` has the requests that keep a place in the batch: they were scheduled, and the scheduler
-    has not reported that they left."""
+    has not reported that they left. Steps may `overlap`."""
 
-    def __init__(self, cfg: config.EngineConfig) -> None:
-        self.cfg = cfg
+    def __init__(self, overlap: bool) -> None:
+        self.overlap = overlap
         self.tables: dict[str, tuple[Table, ...]] = {}
         self.places: set[str] = set()
         self.prompts: dict[str, int] = {}
@@ -72,7 +71,7 @@ class Batch:
         starts, samples = self.starts(output), {}
         for name, tokens in output.num_scheduled_tokens.items():
             samples[name] = starts[name] + tokens >= self.lengths[name]
-            ahead = self.ahead(output, name) if self.cfg.overlaps else 0
+            ahead = self.ahead(output, name) if self.overlap else 0
             self.lengths[name] += samples[name] + ahead
         return samples
 

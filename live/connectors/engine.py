@@ -22,6 +22,7 @@ from kvproof.live.observer import shown
 from kvproof.live.observer.view import Names
 from kvproof.model import state
 from kvproof.model.arithmetic import counts
+from kvproof.model.config.extra_keys import ADAPTERS
 from kvproof.model.facts.connectors import (
     Called,
     MayFail,
@@ -112,7 +113,8 @@ class DrivenEngine(ObservedEngine):
     def _scheduler_of(self, config: Any, caches: Any, _sizes: Mapping[str, int]) -> Any:
         """The scheduler of a new engine core. An engine of a pair is taken to serve others too, so
         it continues to step while it keeps blocks of an ended request."""
-        executor = self.executor = Executor(self.cfg.drafts, self.cfg.steps_in_flight)
+        cfg = self.cfg
+        executor = self.executor = Executor(cfg.drafts, cfg.steps_in_flight, cfg.overlaps)
         executor.planned, executor.workers, executor.executed = caches, self, self.answers
         self.core = core_of(config, executor, PlannedCore)
         scheduler = self.core.scheduler
@@ -452,13 +454,7 @@ def _run_on(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> int | 
 
 def _arguments(arrives: SubmitRequest) -> dict[str, Any]:
     """The arguments of a request beside its tokens."""
-    more: dict[str, Any] = {}
-    if arrives.beside == "salt":
-        more["cache_salt"] = "salt"
-    if arrives.beside == "lora":
-        from vllm.lora.request import LoRARequest
-
-        more["lora_request"] = LoRARequest("adapter", 1, "/nowhere")
+    more = build.extra_keys(ADAPTERS[0] if arrives.beside == "lora" else arrives.beside)
     if arrives.whole:
         from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 

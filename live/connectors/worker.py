@@ -89,7 +89,7 @@ class ConnectorWorker:
         kv_cache_config = served.of_worker(scheduler.kv_cache_config)
         names = [name for group in kv_cache_config.kv_cache_groups for name in group.layer_names]
         self.sharing = {f"layers.{len(names)}.attn": names[0]} if plan.shared_layer else {}
-        self.batch = Batch(self.cfg)
+        self.batch = Batch(self.cfg.overlaps)
         self.computed: dict[str, int] = {}
         if plan.uncut:
             self.vllm_config.scheduler_config.disable_chunked_mm_input = True

@@ -112,9 +112,16 @@ def _untuned() -> Iterator[None]:
 
 
 def core_of(config: Any, executor: Executor, kind: type[Core] = Core) -> Any:
-    """Start an engine core with this config and these workers."""
-    with _untuned():
-        return kind(config, True, "", lambda _: executor, True)
+    """Start an engine core with this config and these workers. Raises the exceptions of its
+    start-up, and AdapterDrift."""
+    try:
+        with _untuned():
+            return kind(config, True, "", lambda _: executor, True)
+    except REFUSALS:
+        raise
+    except Exception as error:
+        executor.spare(error)
+        raise
 
 
 class Store(Protocol):
@@ -151,6 +158,7 @@ class Engine:
         self.executor = Executor(
             plan.drafts,
             plan.stages if plan.stages > 1 else 1 + plan.overlaps,
+            plan.overlaps and plan.stages == 1,
             [{n: spec_of(plan, layer) for n, layer in each.items()} for each in plan.workers()],
             memory,
             (*LAYOUTS[first:], *LAYOUTS[:first]),
@@ -158,13 +166,7 @@ class Engine:
         if store is not None:
             store.begin()
         config = config_of(plan, override, store.settings if store is not None else None)
-        try:
-            self.core = core_of(config, self.executor)
-        except REFUSALS:
-            raise
-        except Exception as error:
-            self.executor.spare(error)
-            raise
+        self.core = core_of(config, self.executor)
         self.pools = shown.pools(self.core.scheduler)
         self.prefixes: dict[bytes, object] = {}
         self.observed: Any = None

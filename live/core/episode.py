@@ -413,7 +413,7 @@ class Episode:
             self.paused,
             tuple(living),
             self.worker.steps,
-            tuple(sorted(set(self.worker.prompts) - {*living, *sessions})),
+            tuple(sorted(set(self.worker.batch.prompts) - {*living, *sessions})),
             tuple(sorted(self.worker.transfers)),
             tuple(
                 name

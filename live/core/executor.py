@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from kvproof.live import adapt
+from kvproof.live.batch import Batch
 from kvproof.live.core.grammars import END_OF_REASONING, known
 from kvproof.live.driver import nixl
 from kvproof.live.fakes.clock import Clock
@@ -91,20 +92,21 @@ class Executor:
     """All workers of an engine, behind the interface that `EngineCore` has for them. Each has
     layers with these `specs` and `memory` in bytes, and supports these `layouts`, the best first.
     They keep the `configs` of the KV caches that they receive, and `known_tokens`, a new largest
-    length. A step predicts `drafts` tokens, and so many steps are `in_flight`. A question of an
-    engine to which kvproof has no answer is recorded.
+    length. A step predicts `drafts` tokens, and so many steps are `in_flight`, also those of one
+    request if steps overlap (`overlaps`). A question of an engine to which kvproof has no answer is
+    recorded.
 
     `began` is called with what the scheduler gave for each step, `settled` when the engine waits
     for its device, `moment` when it asks for a step's output, and `reported` with each report of
     ended transfers. The workers keep `executed`, the steps that they were given since somebody
-    looked, as plain data, and `begun`, their number. They keep `prompts`, the number of prompt
-    tokens of each scheduled request, and `transfers`, the transfers of each request. `notified` has
-    the requests whose prefill node was notified. `masks` has the number of tokens that the mask for
-    a token took into account, by request and by the number of tokens before it. For `unsure`
-    requests these numbers are wrong from some step on, because rejected draft tokens were counted.
-    `thinks` has the number of tokens of reasoning with which the answer of a request begins.
-    `asleep` are the parts of the memory that are given up. The `workers` of the kit, if there are
-    any, carry out the steps. A core without a start-up has the `planned` KV caches."""
+    looked, as plain data, and `begun`, their number. They keep the `batch` of requests, and
+    `transfers`, the transfers of each request. `notified` has the requests whose prefill node was
+    notified. `masks` has the number of tokens that the mask for a token took into account, by
+    request and by the number of tokens before it. For `unsure` requests these numbers are wrong
+    from some step on, because rejected draft tokens were counted. `thinks` has the number of tokens
+    of reasoning with which the answer of a request begins. `asleep` are the parts of the memory
+    that are given up. The `workers` of the kit, if there are any, carry out the steps. A core
+    without a start-up has the `planned` KV caches."""
 
     supported_tasks = ("generate",)
 
@@ -112,6 +114,7 @@ class Executor:
         self,
         drafts: int,
         in_flight: int,
+        overlaps: bool,
         specs: Sequence[Mapping[str, Any]] = (),
         memory: Sequence[int] = (),
         layouts: Sequence[str] = LAYOUTS,
@@ -127,7 +130,7 @@ class Executor:
         self.settled: Callable[[], None] = lambda: None
         self.moment: Callable[[], None] = lambda: None
         self.reported: Callable[[Any, Mapping[str, set[str]]], None] = lambda *_: None
-        self.prompts: dict[str, int] = {}
+        self.batch = Batch(overlaps)
         self.transfers: dict[str, str] = {}
         self.reports: dict[str, set[str]] = {}
         self.notified: set[str] = set()
@@ -213,7 +216,7 @@ class Executor:
         """Begin a step."""
         output = scheduler_output
         for name in output.finished_req_ids:
-            self.prompts.pop(name, None)
+            self.batch.prompts.pop(name, None)
         if self.workers is None:
             self._transfer(output.kv_connector_metadata)
         self.steps += 1
@@ -290,25 +293,11 @@ class Executor:
     def _parts(self, output: Any) -> tuple[list[Flight], dict[str, int]]:
         """The parts of a step, and how many tokens of its answer each request has before the last
         token that the step samples."""
-        computed: dict[str, int] = {}
-        so_many: dict[str, int] = {}
-        for new in output.scheduled_new_reqs:
-            self.prompts[new.req_id] = len(new.prompt_token_ids)
-            computed[new.req_id] = new.num_computed_tokens
-        running = output.scheduled_cached_reqs
-        for name, so_far, answered in zip(
-            running.req_ids, running.num_computed_tokens, running.num_output_tokens, strict=True
-        ):
-            computed[name], so_many[name] = so_far, answered
-        before = {
-            name: computed[name] + count - self.prompts[name]
-            for name, count in output.num_scheduled_tokens.items()
-        }
-        parts = [
-            Flight(name, count, samples=before[name] >= so_many.get(name, 0))
-            for name, count in output.num_scheduled_tokens.items()
-        ]
-        return parts, before
+        self.batch.update(output)
+        samples, starts = self.batch.samples(output), self.batch.starts(output)
+        counts = output.num_scheduled_tokens.items()
+        before = {name: starts[name] + count - self.batch.prompts[name] for name, count in counts}
+        return [Flight(name, count, samples=samples[name]) for name, count in counts], before
 
     # Transfers.
 

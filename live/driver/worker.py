@@ -28,7 +28,8 @@ class Worker(Batch):
     with the state of the computed tokens; it is used only with a drafter."""
 
     def __init__(self, cfg: config.EngineConfig) -> None:
-        super().__init__(cfg)
+        super().__init__(cfg.overlaps)
+        self.cfg = cfg
         self.memory: tuple[Content | None, ...] = (None,) * cfg.num_blocks
         self.states: dict[str, tuple[int, ...]] = {}
 

@@ -244,7 +244,7 @@ class Places(Part):
 
     def __init__(self, seen: Any) -> None:
         super().__init__(seen)
-        self.batch = Batch(self.cfg)
+        self.batch = Batch(self.cfg.overlaps)
 
     def questions(self) -> Iterator[Question]:
         """Ask after each step."""
