@@ -5,7 +5,7 @@ import argparse
 import json
 from collections.abc import Collection, Iterator
 
-from kvproof.cli.explanations import KINDS, THREAD, Explanation, explanations
+from kvproof.cli.explanations import KINDS, THREAD, Explanation, explanations, random_cluster
 from kvproof.cli.finish import finish
 from kvproof.model.config.config_json import without_defaults
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
@@ -37,10 +37,11 @@ def run(args: argparse.Namespace) -> int:
         return _kinds(args)
     if name in KINDS:
         return _list(args, name)
-    if name.startswith(CLUSTER) or (args.json and _is_cluster(name)):
+    random = name.startswith(CLUSTER)
+    if args.json and (random or name in CLUSTERS or name in LIVE_CLUSTERS):
         print(json.dumps(without_defaults(cluster_named(name)), indent=2))
         return 0
-    found = tuple(explanations(name))
+    found = (random_cluster(name),) if random else tuple(explanations(name))
     brief = THREAD.fullmatch(name) is not None
     return finish(
         args,
@@ -48,10 +49,6 @@ def run(args: argparse.Namespace) -> int:
         lambda: {"explanations": found},
         lambda: _print_brief(found) if brief else _print(found),
     )
-
-
-def _is_cluster(name: str) -> bool:
-    return name in CLUSTERS or name in LIVE_CLUSTERS
 
 
 def _kinds(args: argparse.Namespace) -> int:

@@ -19,18 +19,20 @@ from kvproof.live.contract.features import FEATURES as OF_CONTRACT
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.known.traces import FOLDER
 from kvproof.model.config import Cluster
-from kvproof.model.config.features.registry import FEATURES, section_of
+from kvproof.model.config.features.registry import FEATURES, modelled, section_of
 from kvproof.model.errors import NAME_MAX, UsageError, alike
+from kvproof.model.events import Choice, Event
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.files.reading import read_text
-from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.severity import MEANINGS, Severity
 from kvproof.proofs.prove import everything, everything_named
 from kvproof.reports.cluster_line import cluster_lines
 from kvproof.reports.terminal import shell_word
+from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.words import WORDS
 from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.joined import JOIN_CHECKS
@@ -281,6 +283,19 @@ def _preset(name: str) -> Explanation:
     )
 
 
+def random_cluster(name: str) -> Explanation:
+    """Explain a cluster that a seed makes."""
+    cluster = cluster_named(name)
+    machine = "explore" if modelled(cluster) else "sample --machine live"
+    return Explanation(
+        kind="a cluster that a seed makes",
+        name=name,
+        sentence="The same seed makes the same cluster, in this kvproof.",
+        scenario=(*cluster_lines(cluster), *_apart(cluster)),
+        see=(f"kvproof {machine} --config {name}", f"kvproof explain {name} --json"),
+    )
+
+
 def _apart(cluster: Cluster) -> Iterator[str]:
     """Say which start-ups of vLLM do not make this cluster."""
     if any(engine.drafter_is_apart for engine in cluster.engines):
@@ -292,7 +307,18 @@ def _apart(cluster: Cluster) -> Iterator[str]:
 
 
 def _findings() -> Collection[str]:
-    return {*KNOWN, *_explained(), *(path.parent.name for path in FOLDER.glob("*/issue.md"))}
+    return {*KNOWN, *_explained(), *_with("issue.md")}
+
+
+def _with(page: str) -> set[str]:
+    """Return the findings that have a page of this name."""
+    return {path.parent.name for path in FOLDER.glob(f"*/{page}")}
+
+
+def _counted() -> str:
+    """Count what was found, with a page of its own and without."""
+    pages = {*_with("issue.md"), *_with("README.md")}
+    return f"{len(pages)} with a page in findings/, {len({*_findings()} - pages)} without"
 
 
 def _gravest(checks: Iterable[str]) -> str:
@@ -388,10 +414,37 @@ def _severity(name: str) -> Explanation:
 
 def _word(name: str) -> Explanation:
     return Explanation(
-        kind="a word of a printed trace, a field of a state",
+        kind="a word of a printed trace, or of the line of a verdict",
         name=name,
         sentence=f"{WORDS[name][:1].upper()}{WORDS[name][1:]}.",
         see=("kvproof report TRACE",),
+    )
+
+
+EVENTS = {each.__name__: each for each in (*get_args(Event), *get_args(Choice))}
+
+
+def _event(name: str) -> Explanation:
+    return Explanation(
+        kind="an event of a run, or what a step chooses",
+        name=name,
+        sentence=_paragraphs(EVENTS[name].__doc__)[0],
+        where=f"in vLLM, {' and '.join(FUNCTIONS[name])}",
+        see=("kvproof report TRACE",),
+    )
+
+
+def _functions() -> list[str]:
+    return sorted({each for called in FUNCTIONS.values() for each in called})
+
+
+def _function(name: str) -> Explanation:
+    events = [event for event, called in FUNCTIONS.items() if name in called]
+    return Explanation(
+        kind="a function of vLLM",
+        name=name,
+        sentence=f"A printed trace names it at {', '.join(events)}.",
+        see=tuple(f"kvproof explain {event}" for event in events),
     )
 
 
@@ -470,7 +523,9 @@ KINDS: dict[str, Kind] = {
         lambda: [*CHECKS, *AROUND, *SEVERITIES],
         _invariant,
     ),
-    "findings": Kind("what was found in vLLM", lambda: sorted(_findings()), _finding),
+    "findings": Kind(
+        f"what was found in vLLM: {_counted()}", lambda: sorted(_findings()), _finding
+    ),
     "faults": Kind("historical mistakes that the model can be given", lambda: FAULTS, _fault),
     "configs": Kind(
         "the preset clusters", lambda: [*CLUSTERS, *LIVE_CLUSTERS], _preset, whole=True
@@ -483,7 +538,16 @@ KINDS: dict[str, Kind] = {
         "what connects the model to the proofs", lambda: [CONFORMANCE], _conformance
     ),
     "severities": Kind("how grave a check is", lambda: [*BY_SEVERITY], _severity),
-    "words": Kind("what stands in a printed trace", lambda: WORDS, _word, whole=True),
+    "words": Kind(
+        "what stands in a printed trace and in the line of a verdict",
+        lambda: WORDS,
+        _word,
+        whole=True,
+    ),
+    "events": Kind(
+        "the events of a run, and what a step chooses", lambda: EVENTS, _event, whole=True
+    ),
+    "functions": Kind("the functions of vLLM that a printed trace names", _functions, _function),
     "verdicts": Kind("the words that an answer begins with", lambda: VERDICTS, _verdict),
 }
 """Each kind by the name under which `kvproof explain` lists it."""

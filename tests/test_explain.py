@@ -13,6 +13,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.contract.features import FEATURES as OF_CONTRACT
 from kvproof.live.known.registry import KNOWN
+from kvproof.live.known.traces import FOLDER
 from kvproof.model.config.features.registry import FEATURES
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
@@ -71,6 +72,16 @@ def test_an_unknown_name_gives_the_nearest(name: str, hint: str, refused: Any) -
     said = refused("explain", name)
     assert hint in said
     assert two_sentences(said)
+
+
+def test_what_an_answer_says_is_explained(run: Any, as_json: Any) -> None:
+    for name in ("Schedule", "Admit", "sending", "states_distinct", "unseen_at_most", "reproduced"):
+        assert run("explain", name)[0] == 0, name
+    assert "Complete" in run("explain", "Scheduler.update_from_output")[1]
+    assert run("explain", "random:18")[1].startswith("random:18: a cluster that a seed makes")
+    kinds = as_json("explain")[1]["kinds"]
+    pages = {path.parent for each in ("issue", "README") for path in FOLDER.glob(f"*/{each}.md")}
+    assert f"{len(pages)} with a page in findings/" in kinds["findings"]["says"]
 
 
 def test_a_pull_request_names_what_comes_from_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""This module explains the words of a printed trace: the fields of a state."""
+"""This module explains the words of a printed trace and of the line of a verdict."""
 
 WORDS = {
     "status": "where a request is in its life",
@@ -41,5 +41,26 @@ WORDS = {
     "remote": "the sender's blocks, before trimming",
     "local": "the receiver's blocks",
     "pairs": "the receiver's blocks <- the sender's blocks that fill them, group by group",
+    # values of `status`
+    "waiting": "the status of a request that no step has admitted",
+    "preempted": "the status of a request that has lost its blocks and starts over",
+    "loading": "the status of a request whose blocks are filled by a transfer",
+    "loaded": "the status of a request whose transfer succeeded; the next step may schedule it",
+    "failed": "the status of a request whose transfer failed; the next step frees its blocks",
+    "sending": "the status of a request that P has finished and whose blocks D has yet to read",
+    "aborted": "the status of a request that its user aborted while a transfer writes its blocks",
+    "paused": "the status of a session between two parts of its prompt",
+    "misqueued": "the status of a request that is in no queue, or in several, as only vLLM has it",
+    # the line of a verdict
+    "states_distinct": "how many states a search has found, each counted once",
+    "states_generated": "how many steps a search has taken, also to states that it knew",
+    "depth": "how many events the state takes that is farthest from the first",
+    "examples": "how many episodes were run",
+    "unseen_at_most": "the largest share of such episodes that may show a violation, with 95 % "
+    "confidence (the rule of three)",
+    "judged": "how often a check had something to judge",
+    "reproduced": "a replay of a trace shows its finding again, at its last event",
+    "NOT SHOWN AGAIN": "a replay has taken all events of a trace, and its finding does not show",
+    "NOT FOLLOWED": "a replay came to an event that this machine cannot take",
 }
-"""Each field of a state, and what it means."""
+"""Each field of a state, each status, and each word of the line of a verdict: what it means."""
