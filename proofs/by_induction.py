@@ -87,7 +87,6 @@ def _induction(claimed: Claimed, settled: Sequence[ClaimResult], without: frozen
         seconds=sum(s.seconds for s in settled),
         method="induction",
         cases=len(settled),
-        slowest_s=max(s.seconds for s in settled),
     )
     if refuted:
         step, numbers = refuted[0].step, refuted[0].answer.numbers

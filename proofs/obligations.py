@@ -1,7 +1,7 @@
 """This module makes the table of all obligations, as Markdown: the claim, its verdict, the ranges
 of its numbers, and the fault that refutes it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.counting_abstraction.relation import not_projected
@@ -14,8 +14,8 @@ from kvproof.strategies.verdict import Verdict
 
 HEAD = """# What is proved, for all sizes
 
-`kvproof prove --table FILE` writes this file; times are CPU times of one run. For each claim, Z3
-searches for numbers that break it and finds none. Claims are also evaluated on plain ints.
+`kvproof prove --table FILE` writes this file. For each claim, Z3 searches for numbers that break it
+and finds none. Claims are also evaluated on plain ints.
 Each step of the explorer and of a sampled run of the model is projected to counts, and must be a
 transition of these systems; tests ask the same of steps of live vLLM. Which steps are not projected
 is said [below](#which-steps-are-compared-with-what-is-proved).
@@ -25,8 +25,8 @@ ARITHMETIC = """## Arithmetic
 
 Each obligation is one query about a rule, for all numbers in the ranges.
 
-| obligation | what is claimed | verdict | ms | for all | refuted by |
-|---|---|---|---|---|---|
+| obligation | what is claimed | verdict | for all | refuted by |
+|---|---|---|---|---|
 """
 
 INDUCTION = """## Induction
@@ -34,19 +34,15 @@ INDUCTION = """## Induction
 A request's block table in one cache group, its KV transfer from P to D, and an engine's block pool,
 as transition systems of counts. A claim holds at the start, and each action keeps it if all claims
 about the system hold before it. So it holds in every reachable state, for all sizes, any number of
-steps, preemptions and reschedules, and any other requests. `ms` is the slowest step.
+steps, preemptions and reschedules, and any other requests.
 
-| claim | what is claimed | of | verdict | steps | ms | refuted by |
-|---|---|---|---|---|---|---|
+| claim | what is claimed | of | verdict | steps | refuted by |
+|---|---|---|---|---|---|
 """
 
 
 def _row(*cells: object) -> str:
     return f"| {' | '.join(str(cell) for cell in cells)} |"
-
-
-def _ms(proofs: Iterable[Proof]) -> str:
-    return f"{1000 * max(p.slowest_s for p in proofs):.0f}"
 
 
 def _verdict(proofs: Sequence[Proof]) -> str:
@@ -59,7 +55,7 @@ def _verdict(proofs: Sequence[Proof]) -> str:
 
 def _arithmetic(proof: Proof) -> str:
     each = OBLIGATIONS[proof.id]
-    cells = (_verdict([proof]), _ms([proof]), each.assumptions, f"`{each.killed_by}`")
+    cells = (_verdict([proof]), each.assumptions, f"`{each.killed_by}`")
     return _row(f"`{each.id}`", each.name, *cells)
 
 
@@ -76,7 +72,6 @@ def _induction(claim: str, proofs: Sequence[Proof]) -> str:
         ", ".join(a.system for a in about),
         _verdict(proofs),
         sum(p.cases for p in proofs),
-        _ms(proofs),
         _refuted_by([p.id for p in proofs]),
     )
 

@@ -157,8 +157,8 @@ class Proof:
 
     `id` and `name` are the obligation's. If the verdict is VIOLATED, `numbers` are values of all
     variables that break the obligation. `reason` says why it is UNKNOWN. `cases` counts the queries
-    to Z3 (in an induction, one for each action and one for the start), and `slowest_s` is the CPU
-    time of the slowest one. `counterexample` is the step that refutes an induction.
+    to Z3 (in an induction, one for each action and one for the start). `counterexample` is the step
+    that refutes an induction.
     """
 
     id: str
@@ -169,7 +169,6 @@ class Proof:
     reason: str = ""
     method: str = "arithmetic"
     cases: int = 1
-    slowest_s: float = 0.0
     counterexample: Counterexample | None = None
 
     @property
