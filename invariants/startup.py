@@ -237,6 +237,41 @@ def concurrency_is_what_fits(start: Startup) -> Iterator[Judged]:
 
 
 @check(
+    "as many of the longest requests as vLLM reports to fit run at once, and none is preempted",
+    origin="get_max_concurrency_for_kv_cache_config; KVCacheManager.allocate_slots; vllm#49878",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def reported_concurrency_is_served(start: Startup) -> Iterator[Judged]:
+    """What several requests hold together is not more than what each of them may hold alone. If one
+    of them is preempted all the same, its tokens are computed again; if they wait for each other,
+    none is ever answered. What vLLM reports is rounded, and leaves out what steps in flight hold
+    beyond a window (vllm#49878)."""
+    several = start.together
+    if several is None:
+        return
+    most = several.number * (start.enough_for(start.max_model_len) - 1)
+    if several.ended and not several.preempted:
+        yield holds(several.number)
+    else:
+        beyond = several.ended and most >= start.num_blocks
+        yield because(
+            reason(
+                "reported",
+                "of {blocks} blocks, vLLM reports that {number} requests of {tokens} tokens fit; "
+                "{most} are enough for these",
+                blocks=start.num_blocks,
+                number=several.number,
+                tokens=start.max_model_len,
+                most=most,
+            ),
+            reason("preempted", "one was preempted {times} times", times=several.preempted)
+            if several.ended
+            else reason("waits", "not all of them have ended, and nothing is computed"),
+            excuses=[choice("with their steps in flight, so many may need more")] * beyond,
+        )
+
+
+@check(
     "workers receive the largest length that was fitted to the memory",
     origin="_initialize_kv_caches; vllm#31260",
     severity=Severity.BOOKKEEPING,

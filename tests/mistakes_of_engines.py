@@ -227,6 +227,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "concurrency_is_what_fits",
     ),
+    "half of the free blocks are kept back": (
+        line(
+            "vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots",
+            "if required_blocks > available_blocks:",
+            "if required_blocks > available_blocks // 2:",
+        ),
+        "reported_concurrency_is_served",
+    ),
     "the scheduler gives out a block more": (
         around(
             f"{MODULE}:generate_scheduler_kv_cache_config",

@@ -3,6 +3,7 @@ memory, which shows the size of a block and the blocks of a request, and then as
 Then its clients send their messages.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from typing import Any
@@ -13,6 +14,7 @@ from kvproof.live import adapt, blame
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.core.engine import ALONE, PLENTY_BYTES, REFUSALS, Engine, Store
 from kvproof.live.core.episode import played
+from kvproof.live.core.layers import REQUESTS_MAX
 from kvproof.live.death import death_of, place
 from kvproof.live.endless import watched
 from kvproof.live.marks import mark
@@ -20,7 +22,7 @@ from kvproof.live.observer import shown
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Played
-from kvproof.model.facts.startup import LoneRequest, Startup, TakenBlock
+from kvproof.model.facts.startup import LoneRequest, Startup, TakenBlock, Together
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import NULL
 
@@ -33,6 +35,9 @@ counts as waiting for ever."""
 PLENTY_BLOCKS = 200
 """The number of blocks for which the first start has memory, as if all layers were as large as the
 largest."""
+
+TOKENS_MAX = 1_000
+"""More tokens than a request of a plan has that vLLM's own start-up plans."""
 
 CONFIG_CHECK = "validate_block_size"
 """The check of the config, which refuses by an assertion too."""
@@ -107,6 +112,9 @@ def _planned(plan: EnginePlan, store: Store | None) -> tuple[list[Startup], Engi
         again = _once(once, None, plenty, store)
         held = again.run.held_max if again.run else 0
         second = second._replace(lacks=max(held + 1 - second.num_blocks, 0))
+    if engine is not None and second.together is not None and not second.together.ended:
+        engine.close()
+        engine = None
     return [first, second], engine
 
 
@@ -140,6 +148,32 @@ def alone(engine: Engine, call_begins: Callable[[], None]) -> LoneRequest:
             break
     ended, computed = request.is_finished(), request.num_computed_tokens
     return LoneRequest(tokens, ended, held, computed, tuple(sorted(new)), tuple(marks))
+
+
+def together(engine: Engine, number: int, call_begins: Callable[[], None]) -> Together:
+    """Run so many requests of the largest length at once, to their ends. No two prompts begin
+    alike."""
+    size = engine.max_model_len - engine.answer_alone
+    firsts = (TOKENS_MAX * n for n in range(1, number + 1))
+    requests = [
+        engine.add(engine.request(f"{ALONE}{n}", range(n, n + size), engine.answer_alone))
+        for n in firsts
+    ]
+    idle = preempted = 0
+
+    def began(output: Any) -> None:
+        nonlocal idle, preempted
+        preempted += len(output.preempted_req_ids or ())
+        idle = 0 if output.total_num_scheduled_tokens else idle + 1
+
+    engine.executor.began = began
+    for _ in range(STEPS_MAX):
+        call_begins()
+        engine.step()
+        deque(_answers(engine), maxlen=0)
+        if all(each.is_finished() for each in requests) or idle > IDLE_MAX:
+            break
+    return Together(number, all(each.is_finished() for each in requests), preempted)
 
 
 def _answers(engine: Engine) -> Iterator[Any]:
@@ -180,8 +214,9 @@ def _once(
 def _start(
     plan: EnginePlan, blocks: int | None, memory: Sequence[int], store: Store | None = None
 ) -> tuple[Startup, Engine | None]:
-    """Start an engine, and run one request on it unless its sizes are given. Without an engine, it
-    was refused or has died."""
+    """Start an engine, and run one request on it unless its sizes are given. If its number of
+    blocks is known, then run as many at once as vLLM reports to fit. Without an engine, it was
+    refused or has died."""
     start = Startup(plan, blocks)
     engine: Engine | None = None
     try:
@@ -190,6 +225,9 @@ def _start(
             start = start._replace(**_made(engine))
             if not plan.is_given:
                 start = start._replace(run=alone(engine, call_begins))
+            number = min(int(start.concurrency or 0), REQUESTS_MAX)
+            if blocks is not None and start.run is not None and start.run.ended and number > 1:
+                start = start._replace(together=together(engine, number, call_begins))
             return start, engine
     except Exception as error:
         if engine is not None:

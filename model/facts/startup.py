@@ -75,6 +75,15 @@ class LoneRequest(NamedTuple):
     marks: tuple[int, ...] = ()
 
 
+class Together(NamedTuple):
+    """So many requests of the largest length, with prompts of their own, that came at once to the
+    started engine: whether all `ended`, and how often one of them was `preempted`."""
+
+    number: int
+    ended: bool
+    preempted: int
+
+
 class Startup(NamedTuple):
     """One start of an engine, and how it ended. `blocks` is the number of blocks for which every
     worker has memory, or `num_gpu_blocks_override`; None in the first start of a plan, which has
@@ -84,7 +93,8 @@ class Startup(NamedTuple):
     groups of the scheduler in the first start of the plan. `known_tokens` is the new maximum length
     that the workers receive, `concurrency` how many requests of the maximum length are reported to
     fit. `lacks` is the number of blocks by which the pool is too small for the request `run`.
-    `marks` has a number for the caches that the scheduler and the workers were given."""
+    `marks` has a number for the caches that the scheduler and the workers were given. After it,
+    several requests ran `together` if vLLM reports that they fit."""
 
     plan: EnginePlan
     blocks: int | None
@@ -100,6 +110,7 @@ class Startup(NamedTuple):
     run: LoneRequest | None = None
     lacks: int = 0
     marks: tuple[int, ...] = ()
+    together: Together | None = None
 
     @property
     def counts(self) -> tuple[tuple[str, int], ...]:
