@@ -22,7 +22,6 @@ from kvproof.live.observer import shown
 from kvproof.live.observer.view import Names
 from kvproof.model import state
 from kvproof.model.arithmetic import counts
-from kvproof.model.config.extra_keys import ADAPTERS
 from kvproof.model.facts.connectors import (
     Called,
     MayFail,
@@ -454,7 +453,13 @@ def _run_on(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> int | 
 
 def _arguments(arrives: SubmitRequest) -> dict[str, Any]:
     """The arguments of a request beside its tokens."""
-    more = build.extra_keys(ADAPTERS[0] if arrives.beside == "lora" else arrives.beside)
+    more: dict[str, Any] = {}
+    if arrives.beside == "salt":
+        more["cache_salt"] = "salt"
+    if arrives.beside == "lora":
+        from vllm.lora.request import LoRARequest
+
+        more["lora_request"] = LoRARequest("adapter", 1, "/nowhere")
     if arrives.whole:
         from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 
