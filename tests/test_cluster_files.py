@@ -217,7 +217,10 @@ def test_the_largest_clusters_are_searched(
     assert record["states_distinct"] > 0
 
 
-def test_a_preset_is_called_as_its_file(tmp_path: Path) -> None:
+def test_a_preset_is_called_as_its_file_and_says_what_it_is_for(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text((FOLDER / "full.json").read_text())
     with pytest.raises(UsageError, match=r"mine\.json has the name 'full'\. Use 'mine', as the "):
+        Presets(tmp_path)["mine"]
+    (tmp_path / "mine.json").write_text(json.dumps(alone(name="E") | {"name": "mine"}))
+    with pytest.raises(UsageError, match=r"mine\.json does not say what it is for\. Use a "):
         Presets(tmp_path)["mine"]

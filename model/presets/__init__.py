@@ -49,7 +49,7 @@ class Presets(Mapping[str, Cluster]):
 
     def file(self, name: str) -> ClusterFile:
         """The file of a preset: the cluster with its notes. Raises KeyError where there is none,
-        and UsageError where the cluster in it has another name."""
+        and UsageError where the cluster in it has another name, or nothing says what it is for."""
         if name not in self._names:
             raise KeyError(name)
         if name not in self._files:
@@ -59,6 +59,11 @@ class Presets(Mapping[str, Cluster]):
                 raise UsageError(
                     f"The preset file {shown(path)} has the name {file.cluster.name!r}. "
                     f"Use {name!r}, as the file is called."
+                )
+            if not file.about.strip():
+                raise UsageError(
+                    f"The preset file {shown(path)} does not say what it is for. Use a sentence in "
+                    "its field about."
                 )
             self._files[name] = file
         return self._files[name]
