@@ -88,7 +88,7 @@ def _check_class(name: str, file: Path, kind: str) -> None:
     """Raise UsageError where a source file cannot be read, or its text does not have the name of
     the class. The import tells whether it is one."""
     text = read_text(file, "module")
-    if not re.search(rf"\b(?:{kind}|import \*|__getattr__)", text):
+    if not re.search(rf"\b{kind}\b|import \*|__getattr__", text):
         raise _none(name, f"{shown(file)} has no {kind}")
 
 

@@ -133,10 +133,10 @@ STORE = "from abc import ABC\nif ABC:\n    class Store(ABC): ...\n"
     [
         ("OffloadingConector", "Use OffloadingConnector or another name"),
         ("nixl-pul", "Use nixl-pull or another name"),
-        ("stores:Stor", "stores.py has no Stor, but Store"),
-        ("stores.py:Stor", "stores.py has no Stor, but Store"),
+        ("stores:Stor", "stores.py has no Stor)"),
+        ("stores.py:Stor", "stores.py has no Stor)"),
         ("nowhere.stores:Store", "there is no module nowhere"),
-        ("broken:Store", "line 1 of"),
+        ("broken:Store", "broken.py has no Store"),
         ("stores:", "what stands after the colon"),
     ],
 )
