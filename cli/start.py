@@ -18,6 +18,7 @@ from typing import Any, NoReturn, TextIO
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.reports import live_line
+from kvproof.reports.screen import say
 
 OUT, ERR = 1, 2
 
@@ -176,5 +177,5 @@ def _is_of_author(file: str) -> bool:
 
 def _report(line: str, code: int) -> int:
     """Print a line on standard error. Return the exit code."""
-    print(line, file=sys.stderr)
+    say(line, file=sys.stderr)
     return code

@@ -36,10 +36,10 @@ def columns(file: TextIO | None = None) -> int:
 
 
 def folds(file: TextIO | None = None) -> bool:
-    """Whether `say` breaks lines: it does on a terminal, and on standard output where COLUMNS is
-    set. Elsewhere a program may read the lines, and they stay whole."""
+    """Whether `say` breaks lines: on a terminal, and where COLUMNS is set on standard output and
+    standard error. Elsewhere a program may read the lines, and they stay whole."""
     file = sys.stdout if file is None else file
-    return file.isatty() or (file is sys.stdout and _wanted() > 0)
+    return file.isatty() or (file in (sys.stdout, sys.stderr) and _wanted() > 0)
 
 
 def _wanted() -> int:

@@ -80,6 +80,17 @@ def test_a_name_is_never_markup(
     assert HOSTILE["cluster"] in said(out)
 
 
+@pytest.mark.parametrize("argv", [("explore", "--config", "ful"), ("replay", "missing.jsonl")])
+def test_an_error_has_the_width_that_is_asked_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch, argv: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    code, _, err = run(*argv)
+    assert code == 2
+    assert len(err.splitlines()) > 1
+    assert max(map(len, err.splitlines())) <= 60
+
+
 WORDS = st.lists(st.text("ab漢-", min_size=1, max_size=12), min_size=1, max_size=12)
 
 
