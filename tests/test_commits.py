@@ -1,6 +1,7 @@
 """Commits of a git clone as trees: unpacked whole or not at all, once for each content."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -169,6 +170,25 @@ def test_the_oldest_commits_go_and_none_in_use(
     assert newer.is_dir()
     assert used.package.is_dir()
     assert commit(clone, "first", cache).package == used.package
+
+
+def test_a_commit_that_another_process_removes_meanwhile_is_gone(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(commits.LIMIT, "0.000004")
+    gone, left = (sized(cache / "commits" / name, 3000) for name in "ab")
+    both = commits.kept_size(cache)
+    sizes = commits._sizes
+
+    def meanwhile(folder: Path) -> dict[Path, int]:
+        found = sizes(folder)
+        shutil.rmtree(gone)
+        return found
+
+    monkeypatch.setattr(commits, "_sizes", meanwhile)
+    commits.shrink(cache)
+    assert both.commits == 2
+    assert left.is_dir()
 
 
 def test_a_limit_that_is_no_size_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

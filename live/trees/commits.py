@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -164,15 +165,23 @@ def kept_size(cache: Path) -> KeptSize:
 
 def shrink(cache: Path) -> None:
     """Remove the commits that were not used for the longest time, until the others and all mirrors
-    take no more than the limit. What is in use stays. Raises UsageError."""
+    take no more than the limit. What is in use stays; another process may remove some at the same
+    time. Raises UsageError."""
     limit, sizes = limit_bytes(), _sizes(cache)
     total = sum(sizes.values()) + size_of(cache / "trees")
-    for folder in sorted(sizes, key=lambda folder: folder.stat().st_mtime):
+    for folder in sorted(sizes, key=_last_used):
         if total <= limit:
             break
         if remove_unused(folder):
             total -= sizes[folder]
     remove_orphans(cache / "trees")
+
+
+def _last_used(folder: Path) -> float:
+    """When a commit was last used; 0 where it is gone by now."""
+    with suppress(FileNotFoundError):
+        return folder.stat().st_mtime
+    return 0.0
 
 
 def _sizes(cache: Path) -> dict[Path, int]:

@@ -107,10 +107,9 @@ def remove_unused(folder: Path) -> bool:
             gone = unused(folder.parent)
             folder.rename(gone)
             shutil.rmtree(gone, ignore_errors=True)
-            return True
         finally:
             os.close(place)
-    return False
+    return not folder.exists()
 
 
 def size_of(folder: Path) -> int:
