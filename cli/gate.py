@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--base",
         metavar="REF|PATH|X.Y.Z",
         help="what head is compared with: a commit of --repo, or a vLLM as for --vllm (default: "
-        "the release in the cache folder, or the installed vLLM, that is most like head)",
+        "the installed vLLM)",
     )
     parser.add_argument(
         "--head", metavar="REF", help="the commit of --repo under review (default: HEAD)"

@@ -6,10 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.protocol import Accepts, Recorded, RecordRun, Seen
-from kvproof.gate.difference.record import Broken, Record
+from kvproof.gate.difference.record import NOT_TAKEN, Broken, Course, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Workload, follow
 from kvproof.gate.search.comparison import Comparison

@@ -4,7 +4,6 @@ writes. The trees are made up; the live test drives real ones."""
 import importlib.util
 import json
 import signal
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from kvproof.gate.search import trees
+from kvproof.live.trees import Tree
 from kvproof.reports import schemas
 from tests import gates, made_trees
 from tests.made_trees import DIFFERENT, POOL, SAME, base_and_head, tree
@@ -44,37 +44,11 @@ def test_what_is_refused(refused: Any, tmp_path: Path, argv: tuple[str, ...], sa
     assert not list(Path().glob("*.sarif"))
 
 
-def test_without_a_base_and_without_releases_there_is_nothing_to_compare_with(
-    refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_without_a_base_the_installed_vllm_is_not_compared_with_itself(
+    refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tree(tmp_path / "head")
-    monkeypatch.setattr(trees, "_known", lambda _cache: iter(()))
-    said = refused("gate", "--vllm", "head", "--cache", "cache")
-    assert "There is no vLLM to compare with" in said
-
-
-@pytest.fixture
-def _three_releases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Releases in the cache folder, and no vLLM that is installed."""
-    for version, pool in {"0.90.0": "pass\n", "0.91.0": POOL, "0.92.0": "pass\n"}.items():
-        tree(tmp_path / "cache" / "vllm" / version / "site-packages", pool)
-    monkeypatch.setitem(sys.modules, "vllm", None)
-
-
-@pytest.mark.usefixtures("_three_releases")
-def test_the_nearest_release_is_the_base(tmp_path: Path, as_json: Any) -> None:
-    tree(tmp_path / "head")
-    code, record = as_json("gate", "--vllm", "head", "--cache", "cache")
-    assert (code, record["verdict"]) == (0, "UNCHANGED")
-    assert (record["base"]["name"], record["head"]["name"]) == ("0.91.0", "head")
-
-
-@pytest.mark.nightly
-@pytest.mark.usefixtures("_three_releases")
-def test_a_tree_is_not_compared_with_itself(as_json: Any) -> None:
-    code, record = as_json("gate", "--vllm", "0.91.0", "--cache", "cache")
-    assert code == 3
-    assert record["base"]["name"] in ("0.90.0", "0.92.0")
+    monkeypatch.setattr(trees, "named", lambda *_: Tree("installed", Path("vllm"), (), "1"))
+    assert "There is no vLLM to compare with" in refused("gate", "--cache", "cache")
 
 
 def test_equal_trees_are_unchanged(run: Any, as_json: Any, tmp_path: Path) -> None:

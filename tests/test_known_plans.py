@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from kvproof.campaign import planned
-from kvproof.gate.difference.course import Course
 from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.record import Course
 from kvproof.gate.difference.workload import Engine, Planned, Play
 from kvproof.gate.side import known_plans
 from kvproof.gate.side.known_plans import (

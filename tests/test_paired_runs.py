@@ -311,7 +311,9 @@ def test_fresh_runs_are_none_of_the_search(compare: Compare, number: int) -> Non
 
 def test_no_two_kinds_of_workloads_draw_the_same_plans() -> None:
     """Else runs of the search would come again in those that are to say whether it was chance."""
-    looks = [workloads.looks(["offloading"], 0, look)[0] for look in range(1, LOOKS)]
+    looks = [
+        workloads.of_connectors(["offloading"], 0, look, look=True)[0] for look in range(1, LOOKS)
+    ]
     parts = [workloads.of_connectors(["offloading"], 0, part)[0] for part in range(60)]
     taken = range(fresh.APART, fresh.APART + 60)
     others = [workloads.near(parts[0], "near", 0, part) for part in (*range(60), *taken)]

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kvproof.gate.difference.course import Course, Stands
 from kvproof.gate.difference.judged import Break, followed
 from kvproof.gate.difference.parting import parting
+from kvproof.gate.difference.record import Course, Stands
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.model.because import About

@@ -13,8 +13,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.course import NOT_TAKEN, Course, Stands, standing
-from kvproof.gate.difference.record import Need, Record, Recorder, Taken
+from kvproof.gate.difference.record import (
+    NOT_TAKEN,
+    Course,
+    Need,
+    Record,
+    Recorder,
+    Stands,
+    Taken,
+    standing,
+)
 from kvproof.gate.difference.workload import Fixed, Planned, follow
 from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS

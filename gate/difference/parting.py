@@ -7,8 +7,8 @@ judges. Where head dies earlier, or goes another way, that it shows no break say
 
 from collections.abc import Iterable
 
-from kvproof.gate.difference.course import Course, Stands
 from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.record import Course, Stands
 from kvproof.gate.difference.workload import Engine
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.because import About

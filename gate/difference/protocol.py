@@ -28,14 +28,13 @@ class Look(_Message, frozen=True):
 class Drive(_Message, frozen=True):
     """Drive a workload, in a fresh process. With `reach`, also say what it reaches. With
     `place`, the index of an event of a run, also say how this side takes it. Without `judge`, no
-    check is asked: that is a quick look at the functions. With `taken`, also give the runs of
-    random episodes, and with `excused` the breaks that have excuses."""
+    check is asked: that is a quick look at the functions. With `excused`, also give the breaks that
+    have excuses."""
 
     workload: Workload
     reach: bool = False
     place: int | None = None
     judge: bool = True
-    taken: bool = False
     excused: bool = False
 
 

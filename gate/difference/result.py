@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvproof.gate.difference.course import NOT_TAKEN, Course
 from kvproof.gate.difference.judged import Break, Judgement, Key, keep
-from kvproof.gate.difference.record import Pair, Record, Taken, severity_of
+from kvproof.gate.difference.record import NOT_TAKEN, Course, Pair, Record, Taken, severity_of
 from kvproof.model.severity import Severity
 
 

@@ -15,9 +15,6 @@ from kvproof.reports.gate_output import Gate, GateFinding
 
 SUITE = "kvproof gate"
 
-TOLD = ("costs", "not run")
-"""The parts of an answer that are told in the case that says that head is judged."""
-
 DECLARATION = '<?xml version="1.0" encoding="utf-8"?>'
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -83,9 +80,6 @@ def _cases(gate: Gate) -> Iterator[JUnitCase]:
             yield JUnitCase(name, text, "failure", words.plain(each.severity), words.not_true(each))
         else:
             yield JUnitCase(name, text)
-    for each in gate.findings:
-        if each.kind != "introduced":
-            yield JUnitCase(f"{each.kind}: {words.plain(each.signature)}", _about(gate, each))
     for one in gate.lost:
         text = words.lost(one)
         yield JUnitCase(f"can be driven: {words.plain(one.feature)}", text, "error", "LOST", text)
@@ -97,5 +91,5 @@ def _about(gate: Gate, finding: GateFinding) -> str:
 
 
 def _facts(gate: Gate) -> str:
-    more = (f"{s.name}: {line}" for s in sections(gate) if s.name in TOLD for line in s.lines)
+    more = (f"{section.name}: {line}" for section in sections(gate) for line in section.lines)
     return "\n".join((*(f"{label}: {text}" for label, text in words.facts(gate)), *more))

@@ -28,8 +28,7 @@ def own(number: int, side: Side, workloads: Sequence[Workload]) -> Results:
                 continue
             episodes = second if number else each.episodes - second
             drawn = replace(each, episodes=episodes, seed=each.seed + APART * number)
-        taken = isinstance(each, Episodes)
-        [found[each.name]] = side.drive([drawn], reach=True, taken=taken)
+        [found[each.name]] = side.drive([drawn], reach=True)
     return found
 
 

@@ -162,7 +162,9 @@ class Search:
                 (name for name in near if bool(near[name]) is wanted), key=lambda name: -near[name]
             )
             for look in range(LOOKS if wanted else 1):
-                these = workloads.looks(names, self.comparison.seed, look, self.about)
+                these = workloads.of_connectors(
+                    names, self.comparison.seed, look, self.about, look=True
+                )
                 for first in range(0, len(these), SAMPLED_AT_ONCE):
                     if self._over():
                         break

@@ -107,27 +107,14 @@ def of_cluster(cluster: Cluster, seed: int, part: int) -> Episodes:
 
 
 def of_connectors(
-    names: Iterable[str], seed: int, part: int, about: tuple[str, ...] = ()
+    names: Iterable[str], seed: int, part: int, about: tuple[str, ...] = (), *, look: bool = False
 ) -> list[Plays]:
-    """Random plans for each of these connectors. Each `part`, from 1 on, has others, and every
-    other one is `about` some cache groups alone."""
-    about = about if part % 2 else ()
-    return [
-        Plays(f"plans for {name}, part {part + 1}", name, seed * SEEDS + part, PLAYS, about=about)
-        for name in names
-    ]
-
-
-def looks(
-    names: Iterable[str], seed: int, look: int = 0, about: tuple[str, ...] = ()
-) -> list[Plays]:
-    """A few random plans for each of these connectors. Each `look` has others, and every other one
-    is `about` some cache groups alone."""
-    again = f", look {look + 1}" if look else ""
-    about, seed = about if look % 2 else (), seed * SEEDS + LOOKS + look
-    return [
-        Plays(f"plans for {name}{again}", name, seed, LOOKED_PLAYS, about=about) for name in names
-    ]
+    """Random plans for each of these connectors: for a `look` a few, which no search has. Each
+    `part` has others, and every other one is `about` some cache groups alone."""
+    which = f", {'look' if look else 'part'} {part + 1}" if part else ""
+    about, number = about if part % 2 else (), LOOKED_PLAYS if look else PLAYS
+    drawn = seed * SEEDS + part + LOOKS * look
+    return [Plays(f"plans for {name}{which}", name, drawn, number, about=about) for name in names]
 
 
 def of_engines(seed: int, part: int = 0) -> Engines:

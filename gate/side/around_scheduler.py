@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from kvproof.gate.difference.course import Course
 from kvproof.gate.difference.judged import Break, Judgement, Note
-from kvproof.gate.difference.record import Record, Recorder
+from kvproof.gate.difference.record import Course, Record, Recorder
 from kvproof.gate.difference.workload import ENGINE, LOOP, START, Engine, Engines
 from kvproof.invariants.check import Check, Tally, broken_by
 from kvproof.invariants.engines import engine_survives

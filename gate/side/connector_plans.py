@@ -9,10 +9,9 @@ from typing import Any
 
 import msgspec
 
-from kvproof.gate.difference.course import Course, Stands
 from kvproof.gate.difference.judged import Break, Judgement, Key, Note
 from kvproof.gate.difference.protocol import Accepts, KitConnector
-from kvproof.gate.difference.record import Fatal, Record, Recorder
+from kvproof.gate.difference.record import Course, Fatal, Record, Recorder, Stands
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Planned, Play, Plays
 from kvproof.gate.side.drawn_plans import with_plans
@@ -270,28 +269,21 @@ def _shape(fact: Fact) -> str:
     return " ".join((type(fact).__name__, *true))
 
 
-def _accepted(chosen: TestedConnector, found: PlanSearch) -> list[ConnectorPlan]:
-    """The plans with whose cache groups a connector can be made. Raises AdapterDrift where this
-    vLLM does not have it, or not with these settings."""
+def accepts(name: str) -> Accepts:
+    """The cache groups that a connector of the kit's table accepts. To find it out takes as long as
+    ten plans. The reason is there where this vLLM does not have it, or not with these settings."""
+    chosen, found = SHIPPED[name].subject, PlanSearch()
     try:
-        return accepted(chosen, found, marked=True)
+        plans = tuple(accepted(chosen, found, marked=True))
+    except AdapterDrift as drift:
+        return Accepts(reason=drift.why, entry=drift.entry)
     except NoConnector as error:
-        raise AdapterDrift(error.why, chosen.name) from error
+        return Accepts(reason=error.why, entry=chosen.name)
     except Exception as error:
         if is_ours(error) or not is_refusal(error):
             raise
         why = f"This vLLM refuses the settings of {chosen.name} ({last_line(error)})"
-        raise AdapterDrift(why, chosen.name) from error
-
-
-def accepts(name: str) -> Accepts:
-    """The cache groups that a connector of the kit's table accepts. To find it out takes as long as
-    ten plans."""
-    chosen, found = SHIPPED[name].subject, PlanSearch()
-    try:
-        plans = tuple(_accepted(chosen, found))
-    except AdapterDrift as drift:
-        return Accepts(reason=drift.why, entry=drift.entry)
+        return Accepts(reason=why, entry=chosen.name)
     mistakes = (each for each, why in found.unmade.items() if not is_refusal(why))
     return Accepts(plans, tuple(each for each in mistakes if _fails_in_user_sizes(chosen, each)))
 

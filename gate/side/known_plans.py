@@ -21,8 +21,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kvproof.gate.difference.course import Course
 from kvproof.gate.difference.judged import Break
+from kvproof.gate.difference.record import Course
 from kvproof.gate.difference.workload import Planned, Play
 from kvproof.live.known.ingredients import without
 from kvproof.live.known.traces import FOLDER

@@ -163,9 +163,8 @@ def _result(request: Drive, note: Note | None) -> Result:
             known,
             note,
         )
-    return result_of(
-        workload.name, found, place=place, taken=request.taken, excused=request.excused
-    )
+    taken = request.judge and isinstance(workload, Episodes)
+    return result_of(workload.name, found, place=place, taken=taken, excused=request.excused)
 
 
 def _recorded(request: RecordRun) -> Recorded:
@@ -173,7 +172,11 @@ def _recorded(request: RecordRun) -> Recorded:
     connector is its plan."""
     found = request.found
     if found.plan is not None:
-        return _planned(found.plan, request)
+        try:
+            path, words, command = plans.written(found.plan, request.stem, Path(request.folder))
+        except UsageError as error:
+            return Recorded(error=str(error))
+        return Recorded(str(path), words, command=command)
     try:
         machine = unmade.made(found.cluster)
     except EngineUnmade:
@@ -210,14 +213,6 @@ def _recorded(request: RecordRun) -> Recorded:
 def _tree() -> str:
     """The folder of the vLLM of this process; empty where it is the installed one."""
     return "" if importable() == place() else str(place().parent)
-
-
-def _planned(plan: Planned, request: RecordRun) -> Recorded:
-    try:
-        path, words, command = plans.written(plan, request.stem, Path(request.folder))
-    except UsageError as error:
-        return Recorded(error=str(error))
-    return Recorded(str(path), words, command=command)
 
 
 def _shown(machine: Machine, step: Step, found: Break) -> Finding | None:
