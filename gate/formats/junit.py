@@ -51,12 +51,8 @@ def document(gate: Gate) -> str:
         else:
             ET.SubElement(element, "system-out").text = case.text
     ET.indent(root)
-    return f"{DECLARATION}\n{_xml(ET.tostring(root, encoding='unicode'))}\n"
-
-
-def _xml(text: str) -> str:
-    """Put a replacement character for each character that XML does not allow."""
-    return NOT_XML.sub("\ufffd", text)
+    text = NOT_XML.sub("\ufffd", ET.tostring(root, encoding="unicode"))
+    return f"{DECLARATION}\n{text}\n"
 
 
 def _cases(gate: Gate) -> Iterator[JUnitCase]:

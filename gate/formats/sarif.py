@@ -73,13 +73,12 @@ def _text(text: str) -> dict[str, str]:
 def _rule(finding: GateFinding) -> dict[str, Any]:
     """The invariant or guard of a finding."""
     sentence = words.must_be_true(finding) or words.plain(finding.invariant)
+    full = f"It must be true that {sentence}."
     return {
         "id": words.plain(finding.invariant),
         "shortDescription": _text(sentence),
-        "fullDescription": _text(f"It must be true that {sentence}."),
-        "help": _text(
-            f"It must be true that {sentence}. How grave: {words.plain(finding.severity)}."
-        ),
+        "fullDescription": _text(full),
+        "help": _text(f"{full} How grave: {words.plain(finding.severity)}."),
         "defaultConfiguration": {"level": words.level(finding)},
         "properties": {"tags": ["kv-cache", words.plain(finding.severity)]},
     }
