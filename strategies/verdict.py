@@ -36,6 +36,9 @@ INTERRUPTED = "interrupted"
 NOTHING_SCHEDULED = "nothing was scheduled, so no check has seen an engine at work"
 """The reason of an UNKNOWN verdict where no engine took a step."""
 
+NOTHING_JUDGED = "no check that was asked had anything to judge"
+"""The reason of an UNKNOWN verdict where engines took steps in which no check applies."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -73,9 +76,13 @@ class Outcome:
 
 
 def earned(outcome: Outcome) -> Outcome:
-    """Return the outcome of a search, or UNKNOWN where it would be green and no engine took a
-    step."""
-    green = outcome.verdict in (Verdict.EXHAUSTED, Verdict.SAMPLED)
-    if green and not outcome.coverage["events"].get("Schedule"):
+    """Return the outcome of a search, or UNKNOWN where it would be green and no engine took a step,
+    or no check had anything to judge."""
+    if outcome.verdict not in (Verdict.EXHAUSTED, Verdict.SAMPLED):
+        return outcome
+    judged = outcome.coverage["judged"].values()
+    if not outcome.coverage["events"].get("Schedule"):
         return replace(outcome, verdict=Verdict.UNKNOWN, reason=NOTHING_SCHEDULED)
+    if judged and not any(judged):
+        return replace(outcome, verdict=Verdict.UNKNOWN, reason=NOTHING_JUDGED)
     return outcome

@@ -60,7 +60,10 @@ def test_explore_finds_a_fault_in_its_own_cluster_and_keeps_the_trace(as_json: A
 
 def test_invariant_narrows_to_a_guard(as_json: Any) -> None:
     broken = ["--fault", "resumes_before_late_output"]
-    for guard, code in (("admitted_request_was_waiting", 1), ("load_is_offered", 0)):
+    for guard, code in (
+        ("admitted_request_was_waiting", 1),
+        ("computed_tokens_are_those_scheduled", 0),
+    ):
         found, _ = as_json("explore", *broken, "--invariant", guard)
         assert found == code
 
@@ -186,7 +189,8 @@ def test_replay_does_not_know_where_it_cannot_follow(run: Any, as_json: Any) -> 
 def test_a_check_that_had_nothing_to_judge_is_named(run: Any) -> None:
     for search in (("sample", "--examples", "5"), ("explore",)):
         args = (*search, "--config", "full", "--invariant")
-        _, out, _ = run(*args, "offered_tokens_are_loaded")
+        code, out, _ = run(*args, "offered_tokens_are_loaded")
+        assert code == 3
         assert "Had nothing to judge: offered_tokens_are_loaded." in out.splitlines()
         _, out, _ = run(*args, "references_are_exact")
         [judged] = [line for line in out.splitlines() if "references_are_exact" in line]
