@@ -42,7 +42,7 @@ RELEASES = str(ROOT / "findings" / "releases.json")
         (["replay", "missing.jsonl"], "No such file"),
         (["replay", "/"], "cannot be read"),
         (["replay", CLUSTER], "is a cluster file. Use a trace, a record"),
-        (["replay", RELEASES], "is another JSON. Use a trace, a record"),
+        (["replay", RELEASES], "is JSON of another kind. Use a trace, a record"),
         (["report", CLUSTER], "is a cluster file. Use a trace file"),
         (["explore", "--config", str(TRACE)], "is a trace or a record. Use a cluster file"),
         (["report", "missing.jsonl"], "No such file"),

@@ -157,7 +157,9 @@ def kind_of(text: str) -> str:
         with suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
             content = msgspec.json.decode(part)
             names = content if isinstance(content, dict) else ()
-            return next((kind for field, kind in KINDS.items() if field in names), "another JSON")
+            return next(
+                (kind for field, kind in KINDS.items() if field in names), "JSON of another kind"
+            )
     return ""
 
 
