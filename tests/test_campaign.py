@@ -343,6 +343,7 @@ def test_features_that_decide_what_is_stored_are_named() -> None:
 
 
 OURS, WRONG = "ours", "tests.connectors.mistakes:PairsFromTheFront"
+PLANS = Plays(OURS, OURS, seed=0, episodes=30)
 RULE = "promised_tokens_are_loaded"
 
 
@@ -403,7 +404,7 @@ def test_a_finding_is_made_shorter_and_written(
     from kvproof.campaign.planned import carry_out_plans
     from kvproof.gate.side.plans import written
 
-    unit = Unit(0, Plays(OURS, OURS, 3, 30))
+    unit = Unit(0, PLANS)
     found = carry_out_plans(unit).found
     [first] = [each for each in found if each.signature.check == RULE]
     with monkeypatch.context() as drawn:
@@ -426,7 +427,7 @@ def test_a_finding_that_needs_earlier_plans_says_so(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(planned, "_breaks_alone", lambda _: False)
     monkeypatch.setattr(planned, "SHRINKING_PLANS_MAX", 0)
-    found = planned.carry_out_plans(Unit(0, Plays(OURS, OURS, 3, 30))).found
+    found = planned.carry_out_plans(Unit(0, PLANS)).found
     assert found
     assert all(planned.NEEDS_EARLIER in each.signature.words for each in found)
 
@@ -441,7 +442,7 @@ def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
     from kvproof.gate.side.known_plans import KnownPlan
 
     monkeypatch.setattr(planned, "SHRINKING_PLANS_MAX", 0)
-    unit = Unit(0, Plays(OURS, OURS, 3, 30))
+    unit = Unit(0, PLANS)
     before = carry_out_plans(unit)
     [first] = [each for each in before.found if each.signature.check == RULE]
     assert isinstance(first.entry, Play)
