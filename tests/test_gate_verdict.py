@@ -81,10 +81,12 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         clock.now = math.inf
         yield from ()
 
-    def few(names: Any, seed: int, part: int = 0, about: Any = ()) -> list[Plays]:
-        if part > clock.plans:
+    def few(
+        names: Any, seed: int, part: int, about: Any = (), *, look: bool = False
+    ) -> list[Plays]:
+        if part > clock.plans and not look:
             clock.now = math.inf
-        return of_connectors(names, seed, part, about)
+        return of_connectors(names, seed, part, about, look=look)
 
     of_connectors = workloads.of_connectors
     monkeypatch.setattr(workloads, "of_connectors", few)
