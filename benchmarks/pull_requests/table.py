@@ -27,8 +27,9 @@ INTRODUCTION = """\
 Made by `benchmarks/pull_requests/`, on two cores. Seconds are wall time; where other work had most
 of the cores, the processor time stands beside them. *Caught* is red by a check that says what the
 commit mends. *Not driven* is UNKNOWN: a changed statement that no run executes, or an operand of a
-changed condition that was constant in all runs. *Missed* is another verdict that is not red. The
-last column says why, as far as it is known. `a82f1b388f` was given as harmless: it lost the order
+changed condition that was constant in all runs. *Told as a cost* is COSTS, exit code 0: no check is
+broken, and what the commit mends is counted. *Missed* is another verdict that is not red. The last
+column says why, as far as it is known. `a82f1b388f` was given as harmless: it lost the order
 of reuse that vllm#51482 restored.
 """
 
@@ -53,7 +54,7 @@ def judgement(entry: Entry, result: Entry) -> str:
     if entry["kind"] == "harmless":
         return "FALSE ALARM" if red else "unknown" if result["verdict"] == "UNKNOWN" else "green"
     if not red:
-        return "not driven" if result["verdict"] == "UNKNOWN" else "missed"
+        return {"UNKNOWN": "not driven", "COSTS": "told as a cost"}.get(result["verdict"], "missed")
     return "caught" if set(found) & set(entry["right"]) else "red, for another reason"
 
 
