@@ -73,6 +73,12 @@ class PlannedCore(Core):
     def _initialize_kv_caches(self, *_: Any, **__: Any) -> Any:
         return adapt.initialized(EngineCoreProc._initialize_kv_caches, self.model_executor.planned)
 
+    def abort_requests(self, request_ids: Iterable[str], *args: Any, **kwargs: Any) -> None:
+        """Abort one request after the other. vLLM reads those that it aborts together from a set,
+        whose order, and so that of the freed blocks, depends on the seed of hashes."""
+        for name in request_ids:
+            super().abort_requests([name], *args, **kwargs)
+
 
 class Messages(queue.Queue[Any]):
     """The queue of messages to an engine. It calls `moment` when the engine looks whether there are
