@@ -344,9 +344,11 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended() -> None:
             both.drive([Engines("engines", 0, 80)])
             both.confirm(["engines"])
             if sides[1].mistake:
+                # It ends a start-up too, which is graver; the other break gets a brief trial then.
                 told = {each.found.signature.check for each in both.introduced}
-                assert told
-                assert told <= {"admitted_length_is_served", "engine_survives"}
+                assert told == {"engine_survives"}
+                tried = {key.signature.check for key in both.undecided}
+                assert "admitted_length_is_served" in tried
                 again = both.introduced[0].found.plan
                 assert isinstance(again, Engine)
                 assert side_plans.in_words(again)
