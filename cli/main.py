@@ -23,8 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "sample": "run random episodes of the model or of real vLLM, and shrink a violation",
     "campaign": "search for hours, on many processes or machines, and learn from what was seen",
     "prove": "prove the arithmetic and the counts for all sizes, or find numbers that violate them",
-    "replay": "repeat the events of a trace or a record, and report whether its finding appears "
-    "again",
+    "replay": "repeat the events of a trace, and report whether its finding appears again",
     "explain": "say what a name stands for that kvproof prints, and how to see it; list the "
     "invariants, the faults, the preset clusters; print a cluster as JSON",
     "report": "print a trace or a record: what each event changed, and what is wrong; or judge the "

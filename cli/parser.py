@@ -160,7 +160,7 @@ def add_traces(parser: argparse.ArgumentParser) -> None:
 
 def add_machine(parser: argparse.ArgumentParser, default: str | None = "model") -> None:
     """Add the option for the machine. With None, the machine of the trace is the default."""
-    named = default or "the machine of the trace, the model for a record"
+    named = default or "the machine of the trace"
     parser.add_argument(
         "--machine",
         choices=("model", "live"),

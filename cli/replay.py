@@ -1,8 +1,7 @@
-"""`kvproof replay`: repeat the events of a trace or a record, and compare."""
+"""`kvproof replay`: repeat the events of a trace, and compare."""
 
 import argparse
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,12 @@ from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
-from kvproof.model.machine import Machine
-from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.record import Record, read_either
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.document import of_outcome
 from kvproof.reports.screen import HANG, say
-from kvproof.strategies.conformance.replay import Parting, Replay, end_differs, replay
+from kvproof.strategies.conformance.replay import Parting, Replay, replay
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 DIFFERS = "DIFFERS"
@@ -36,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "trace",
         type=Path,
         metavar="TRACE",
-        help="a trace, a record, or the plan of an engine core",
+        help="a trace, or the plan of an engine core",
     )
     options.add_machine(parser, default=None)
     options.add_vllm(parser)
@@ -56,13 +53,12 @@ def run(args: argparse.Namespace) -> int:
         return on_releases.run(args)
     if args.trace.suffix == ".json":
         return planned.run(args)
-    found = read_either(args.trace)
-    try:
-        trace = as_trace(found) if isinstance(found, Record) else found
-    except NotFollowed as error:
-        return _not_followed(args, str(error))
-    if isinstance(found, Record) and args.machine is None:
-        args.machine = "model"
+    trace = read_either(args.trace)
+    if isinstance(trace, Record):
+        raise UsageError(
+            f"{shown(args.trace)} is a record, which has no prompts to run again. Use kvproof "
+            "report to see its last events."
+        )
     faults = [fault_named(name) for name in trace.faults]
     args.machine = args.machine or trace.machine
     if args.machine == "live" and args.vllm is None and trace.tree:
@@ -79,8 +75,6 @@ def run(args: argparse.Namespace) -> int:
         try:
             with closing(chosen.make(trace.cluster)) as machine:
                 replayed = replay(machine, trace)
-                if isinstance(found, Record):
-                    replayed = _of_record(machine, replayed, found)
         except AdapterDrift as drift:
             replayed = Replay(undriven(drift))
     return finish(
@@ -100,31 +94,6 @@ def _tree(path: Path, trace: Trace) -> str:
             "Use --vllm with a vLLM to replay it on."
         )
     return trace.tree
-
-
-def _of_record(machine: Machine, replayed: Replay, record: Record) -> Replay:
-    """Make the verdict UNKNOWN where a machine differs from a record without a finding: this may be
-    a mistake of either, or the record may lack what made the difference."""
-    if not replayed.compared:
-        return replayed
-    if replayed.differs is None:
-        replayed = replace(replayed, differs=end_differs(machine.state, record))
-    if replayed.differs is not None:
-        reason = f"the machine does not follow the record: at {replayed.differs.sentence}"
-        outcome = replace(replayed.outcome, verdict=Verdict.UNKNOWN, reason=reason)
-        return replace(replayed, outcome=outcome, compared=False)
-    return replayed
-
-
-def _not_followed(args: argparse.Namespace, why: str) -> int:
-    """Print that no machine can follow this record. Return the exit code."""
-    outcome = Outcome(Verdict.UNKNOWN, reason=f"no machine can follow this record: {why}")
-    return finish(
-        args,
-        outcome.exit_code(args.fail_on),
-        lambda: of_outcome(outcome, machine=args.machine or "model", seed=args.seed),
-        lambda: say(f"UNKNOWN: {outcome.reason}"),
-    )
 
 
 def _print(args: argparse.Namespace, trace: Trace, replayed: Replay) -> None:

@@ -122,5 +122,5 @@ def _record(args: argparse.Namespace, record: Record) -> int:
         args,
         0,
         lambda: {"trace": list(record_lines(record)), "shared": shared},
-        lambda: in_terminal.show(sys.stdout, record, args.trace, whole=args.all),
+        lambda: in_terminal.show(sys.stdout, record, whole=args.all),
     )

@@ -1,12 +1,10 @@
-"""This module prints a record as text for a terminal: the findings, the last events, the blocks of
-the requests that they concern, and the command that replays it."""
+"""This module prints a record as text for a terminal: the findings, the last events, and the blocks
+of the requests that they concern."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TextIO
 
 from kvproof.model.finding import Finding
-from kvproof.model.records.as_trace import NotFollowed, as_trace
 from kvproof.model.records.lines import HeldRequest, RecordedEvent
 from kvproof.model.records.record import Record
 from kvproof.model.records.words import described
@@ -15,7 +13,7 @@ from kvproof.reports.screen import ScreenLine, columns
 from kvproof.reports.screen import show as print_lines
 from kvproof.reports.shared_tokens import lines, rows_of_record
 from kvproof.reports.tables import table
-from kvproof.reports.terminal import finding_lines, shell_word
+from kvproof.reports.terminal import finding_lines
 
 EVENTS_MAX = 20
 """The number of events that are shown: the last ones."""
@@ -25,15 +23,13 @@ REQUESTS_MAX = 12
 """The largest numbers of invariants, each with a finding, and of requests that are shown."""
 
 
-def show(file: TextIO, record: Record, path: Path | None = None, *, whole: bool = False) -> None:
+def show(file: TextIO, record: Record, *, whole: bool = False) -> None:
     """Print the record in the width of the file. With `whole`, all events are shown."""
-    print_lines(file, _lines(record, path, columns(file), whole=whole))
+    print_lines(file, _lines(record, columns(file), whole=whole))
 
 
-def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Iterator[ScreenLine]:
+def _lines(record: Record, width: int, *, whole: bool) -> Iterator[ScreenLine]:
     yield from _findings(record)
-    if path is not None:
-        yield _replay(record, path)
     yield ScreenLine()
     yield ScreenLine(_headline(record), "bold")
     if record.header.stopped:
@@ -46,15 +42,6 @@ def _lines(record: Record, path: Path | None, width: int, *, whole: bool) -> Ite
         yield ScreenLine()
     yield from _held(record, width)
     yield from _blocks(record, width)
-
-
-def _replay(record: Record, path: Path) -> ScreenLine:
-    """Return the command that replays the record, or why none can."""
-    try:
-        as_trace(record)
-    except NotFollowed as error:
-        return ScreenLine(f"No machine can replay this record: {error}.")
-    return ScreenLine(f"Replay it: kvproof replay {shell_word(path)}", hang=0)
 
 
 def _headline(record: Record) -> str:

@@ -78,15 +78,9 @@ class Recorded(Observed):
         }
 
 
-def run(cluster: Cluster, seed: int = 0, steps: int = 80, mistake: str = "") -> Run:
-    """A random run of real vLLM, with this mistake of `tests.engine.mistakes` if it is named."""
-    from tests.engine.mistakes import plant
-
+def run(cluster: Cluster, seed: int = 0, steps: int = 80) -> Run:
+    """A random run of real vLLM."""
     rng = random.Random(seed)
     recorded = Recorded(with_jobs(cluster, rng))
-    plant(None, mistake)
-    try:
-        recorded.at_random(rng, steps)
-    finally:
-        plant(None, "")
+    recorded.at_random(rng, steps)
     return Run(recorded.machine.cluster, recorded.events, recorded.records())
