@@ -7,6 +7,7 @@ What a known finding of vLLM explains is counted by its name, and the search goe
 import argparse
 import json
 import os
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from kvproof.reports import live_line
 from kvproof.reports.document import plain
 from kvproof.reports.live_line import progress
 from kvproof.reports.screen import say
+from kvproof.reports.terminal import shell_word
 
 if TYPE_CHECKING:
     from kvproof.live.connectors.search import PlanSearch
@@ -219,8 +221,14 @@ def _plan_file(args: argparse.Namespace, found: "PlanSearch") -> File:
         made_folder(args.traces)
         return write_fresh(args.traces, stem, ".json", text)
 
-    return File(
-        write,
-        lambda at: f"Replay it: kvproof connector {args.name} --replay {at}",
-        first=True,
-    )
+    return File(write, partial(_replay_line, args), first=True)
+
+
+def _replay_line(args: argparse.Namespace, at: Path) -> str:
+    """Return the line with the command that replays a plan with the settings of this search."""
+    words = ["kvproof", "connector", args.name]
+    words += ["--extra", args.extra] if _extra(args.extra) else []
+    words += ["--keeps-prompts"] if args.keeps_prompts else []
+    words += ["--vllm", str(args.vllm)] if args.vllm is not None else []
+    words += ["--cache", str(args.cache)] if args.cache is not None else []
+    return f"Replay it: {shlex.join(words)} --replay {shell_word(at)}"

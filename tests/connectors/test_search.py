@@ -1,5 +1,6 @@
 """The search for a plan that breaks a check ends in that plan, made smaller."""
 
+import shlex
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,7 @@ import msgspec
 import pytest
 
 from kvproof.live.blame import is_ours
-from kvproof.live.connectors import search
+from kvproof.live.connectors import alone, search
 from kvproof.live.connectors.drawn import ALONE
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.live.connectors.shipped import BENCH
@@ -17,6 +18,7 @@ from kvproof.live.connectors.shown import shown
 from kvproof.live.fakes import copies, streams
 from kvproof.live.fakes.peers import PeerContext
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
+from tests.connectors.mistakes import DiesAtShutdown
 
 RULE = "every_request_ends"
 
@@ -119,3 +121,19 @@ def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
     with pytest.raises(AttributeError) as raised:
         context.term()
     assert is_ours(raised.value)
+
+
+def test_the_printed_command_replays_with_the_settings_of_the_search(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alone, "confirm", lambda *_: None)
+    name = f"{DiesAtShutdown.__module__}:{DiesAtShutdown.__name__}"
+    settings = ("--keeps-prompts", "--extra", '{"a": "{tmp}"}', "--traces", str(tmp_path / "a b"))
+    code, out, _ = run("connector", name, *settings, "--examples", "1")
+    assert code == 1
+    broken, command = out.splitlines()[0], out[out.index("Replay it: ") :].splitlines()[0]
+    program, *arguments = shlex.split(command.removeprefix("Replay it: "))
+    assert program == "kvproof"
+    assert arguments[2:5] == [*settings[1:3], settings[0]]
+    code, out, _ = run(*arguments)
+    assert (code, out.splitlines()[0]) == (1, broken)
