@@ -1,6 +1,7 @@
 """Trees that nobody vouches for: what cannot be read counts as changed, and nothing dies."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,17 +58,16 @@ def test_a_large_file_is_not_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert changed(base, base) == Changes((), ())
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "put",
+    [os.mkfifo, lambda path: path.symlink_to("nowhere"), lambda path: path.symlink_to(path)],
+    ids=["pipe", "to nowhere", "to itself"],
+)
+def test_what_is_no_file(put: Callable[[Path], None], tmp_path: Path) -> None:
     base = package(tmp_path / "base", {CORE: GOOD})
     head = package(tmp_path / "head", {})
     (head / CORE).parent.mkdir(parents=True)
-    os.mkfifo(head / CORE)
-    assert [each.name for each in changed(base, head).accounting] == ["<module>"]
-    (head / CORE).unlink()
-    (head / CORE).symlink_to(tmp_path / "nowhere")
-    assert [each.name for each in changed(base, head).accounting] == ["<module>"]
-    (head / CORE).unlink()
-    (head / CORE).symlink_to(head / CORE)
+    put(head / CORE)
     assert [each.name for each in changed(base, head).accounting] == ["<module>"]
 
 
@@ -85,20 +85,15 @@ def test_a_linked_folder_is_not_entered(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("made", [False, True])
-def test_a_folder_without_a_package(made: bool, tmp_path: Path) -> None:
-    good = package(tmp_path / "good", {CORE: GOOD})
-    folder = tmp_path / "none"
-    if made:
-        folder.mkdir()
-    for pair in ((good, folder), (folder, good)):
-        with pytest.raises(UsageError, match=r"none is not a Python package\. Use the folder"):
+def test_a_folder_that_is_no_package_of_vllm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, missing, empty = package(tmp_path, {CORE: GOOD}), tmp_path / "none", tmp_path / "no files"
+    empty.mkdir()
+    for pair in ((good, missing), (missing, good), (good, empty), (empty, good)):
+        with pytest.raises(UsageError, match=r"no.* is not a Python package\. Use the folder"):
             changed(*pair)
-
-
-def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "FILES_MAX", 1)
-    good = package(tmp_path / "good", {CORE: GOOD})
     with pytest.raises(UsageError, match=r"more than 1 Python files\. Use the folder"):
         changed(good, good)
 

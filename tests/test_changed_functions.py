@@ -1,4 +1,5 @@
-"""Which functions a head changes: what does the same is not changed, and all else is."""
+"""Which functions a head changes: what does the same is not changed, and all else is, also where it
+matters what a name stands for and in which order definitions run."""
 
 from pathlib import Path
 
@@ -35,6 +36,11 @@ class Thing(Base):
     def shrink(self):
         self.size -= 1
 '''
+
+
+def both_ways(folder: Path, before: str, after: str, wanted: set[str]) -> None:
+    assert names(folder / "there", before, after) == wanted
+    assert names(folder / "back", after, before) == wanted
 
 
 HARMLESS = {
@@ -79,8 +85,7 @@ def test_what_does_the_same_is_not_changed(name: str, tmp_path: Path) -> None:
     for old, new in zip(pairs[::2], pairs[1::2], strict=True):
         assert old in after
         after = after.replace(old, new)
-    assert names(tmp_path / "there", HEADER, after) == set()
-    assert names(tmp_path / "back", after, HEADER) == set()
+    both_ways(tmp_path, HEADER, after, set())
 
 
 def test_a_name_may_be_missing_that_is_imported(tmp_path: Path) -> None:
@@ -154,9 +159,131 @@ CHANGED = {
 def test_what_may_do_something_else_is_changed(name: str, tmp_path: Path) -> None:
     old, new, wanted = CHANGED[name]
     assert old in HEADER
-    after = HEADER.replace(old, new)
-    assert names(tmp_path / "there", HEADER, after) == wanted
-    assert names(tmp_path / "back", after, HEADER) == wanted
+    both_ways(tmp_path, HEADER, HEADER.replace(old, new), wanted)
+
+
+PAIRS = {
+    "annotations of a decorated function may be read": (
+        "@register\ndef f(x: int): return x",
+        "@register\ndef f(x: float): return x",
+        {"f"},
+    ),
+    "a property has no use for annotations": (
+        "class A:\n    @property\n    def f(self) -> int: return 1",
+        "class A:\n    @property\n    def f(self) -> float: return 1",
+        set(),
+    ),
+    "a decorator may register in order": (
+        "@register\ndef f(): pass\n@register\ndef g(): pass",
+        "@register\ndef g(): pass\n@register\ndef f(): pass",
+        {"<module>"},
+    ),
+    "the base classes are no decorators": (
+        "@a\nclass X(b): pass",
+        "class X(a, b): pass",
+        {"<class X>"},
+    ),
+    "a setter comes after its property": (
+        "class A:\n @property\n def f(self): return 1\n @f.setter\n def f(self, x): pass",
+        "class A:\n @f.setter\n def f(self, x): pass\n @property\n def f(self): return 1",
+        {"A.f"},
+    ),
+    "a function that another statement uses has its place": (
+        "def f(): pass\nx = f()\n",
+        "x = f()\ndef f(): pass\n",
+        {"<module>"},
+    ),
+    "two functions for two cases": (
+        "if X:\n    def f(): return 1\nelse:\n    def f(): return 2",
+        "if X:\n    def f(): return 2\nelse:\n    def f(): return 1",
+        {"f"},
+    ),
+    "the case of a function": (
+        "if X:\n    def f(): return 1",
+        "if not X:\n    def f(): return 1",
+        {"<module>"},
+    ),
+    "a local that a nested function shares": (
+        "def f():\n n = 0\n def g():\n  nonlocal n\n  n += 1\n g()\n return n",
+        "def f():\n m = 0\n def g():\n  nonlocal m\n  m += 1\n g()\n return m",
+        set(),
+    ),
+    "a local that is one of the module": (
+        "def f():\n    n = 0\n    return n",
+        "def f():\n    global n\n    n = 0\n    return n",
+        {"f"},
+    ),
+    "a local that is no longer one": (
+        "def f():\n    n: int\n    return n",
+        "def f():\n    return n",
+        {"f"},
+    ),
+    "locals that are exchanged": (
+        "def f():\n    a = 1\n    b = 2\n    return a - b",
+        "def f():\n    a = 1\n    b = 2\n    return b - a",
+        {"f"},
+    ),
+    "a variable of a comprehension": (
+        "def f(x):\n    return {a: [b for b in a] for a in x if a}",
+        "def f(x):\n    return {c: [a for a in c] for c in x if c}",
+        set(),
+    ),
+    "what a comprehension reads": (
+        "def f(x, y):\n    return [a for a in x]",
+        "def f(x, y):\n    return [x for a in x]",
+        {"f"},
+    ),
+    "an exception": (
+        "def f():\n    try: g()\n    except E as e: h(e)",
+        "def f():\n    try: g()\n    except E as error: h(error)",
+        set(),
+    ),
+    "names that are looked at": (
+        "def f():\n    a = 1\n    return locals()",
+        "def f():\n    b = 1\n    return locals()",
+        {"f"},
+    ),
+    "the names of an object, not of locals": (
+        "def f():\n    a = g()\n    return vars(a), dir(a)",
+        "def f():\n    b = g()\n    return vars(b), dir(b)",
+        set(),
+    ),
+    "names that may be looked at": (
+        "def f():\n    a = g()\n    return vars(*a)",
+        "def f():\n    b = g()\n    return vars(*b)",
+        {"f"},
+    ),
+    "an attribute in a local class": (
+        "def f():\n    class C:\n        a = 1\n    return C",
+        "def f():\n    class C:\n        b = 1\n    return C",
+        {"f"},
+    ),
+    "a relative import": (
+        "from ..utils import f\ng = f",
+        "from vllm.v1.utils import f\ng = f",
+        set(),
+    ),
+    "a long number": (f"def f(): return 0x{'1' * 9999}", f"def f(): return 0x{'2' * 9999}", {"f"}),
+    "an operator": ("def f(a, b): return a + b", "def f(a, b): return a - b", {"f"}),
+    "a comparison": ("def f(a, b): return a < b", "def f(a, b): return a <= b", {"f"}),
+    "a condition": ("def f(a, b): return a and b", "def f(a, b): return a or b", {"f"}),
+    "an attribute": ("def f(a): return a.b", "def f(a): return a.c", {"f"}),
+    "an attribute that is set": ("def f(a): a.b = 1", "def f(a): a.c = 1", {"f"}),
+    "the name of an argument": ("def f(a): a(b=1)", "def f(a): a(c=1)", {"f"}),
+    "one more argument": ("def f(a): a()", "def f(a): a(1)", {"f"}),
+    "a function of Python": ("def f(a): return max(a)", "def f(a): return min(a)", {"f"}),
+    "a default": ("def f(a=1): return a", "def f(a=2): return a", {"f"}),
+    "a nested function": (
+        "def f():\n    def g(): return 1\n    return g",
+        "def f():\n    def g(): return 2\n    return g",
+        {"f"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_a_name_stands_for_and_the_order_of_definitions(name: str, tmp_path: Path) -> None:
+    both_ways(tmp_path, *PAIRS[name])
 
 
 def bare(function: ChangedFunction) -> ChangedFunction:
