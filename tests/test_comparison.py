@@ -52,14 +52,26 @@ Compare = Callable[..., Comparison]
 
 @pytest.fixture
 def compare() -> Iterator[Compare]:
+    """Compares two sides: each of these runs is driven, and what breaks in it is confirmed."""
     with ExitStack() as stack:
-        yield lambda base, head, seed=0: stack.enter_context(compared(base, head, seed))
+
+        def asked(base: Any, head: Any, *runs: Workload) -> Comparison:
+            found = stack.enter_context(compared(base, head))
+            for run in runs:
+                found.drive([run])
+                found.confirm([run.name])
+            return found
+
+        yield asked
+
+
+def told(found: Comparison) -> list[Break]:
+    """What head is said to introduce."""
+    return [each.found for each in found.introduced]
 
 
 def test_what_head_breaks_again_and_base_does_not_is_introduced(compare: Any) -> None:
-    found = compare(nothing, shows(CRASH, LEAK, reached=(SOME,)))
-    found.drive([RUN])
-    found.confirm([RUN.name])
+    found = compare(nothing, shows(CRASH, LEAK, reached=(SOME,)), RUN)
     assert [(each.found, each.workload) for each in found.introduced] == [
         (CRASH, RUN.name),
         (LEAK, RUN.name),
@@ -83,16 +95,14 @@ def test_what_base_breaks_around_it_is_not_introduced(compare: Any, where: str) 
     def head(workload: Workload) -> Result:
         return result(workload.name, *[CRASH] * (not is_like(workload)))
 
-    found = compare(base, head)
-    found.drive([RUN])
-    found.confirm([RUN.name])
+    found = compare(base, head, RUN)
     assert not found.introduced
     assert not found.not_again
     assert found.on_both
 
 
 @pytest.mark.parametrize(
-    ("around", "elsewhere", "again", "runs", "told"),
+    ("around", "elsewhere", "again", "runs", "is_new"),
     [
         ("another", "nothing", "nothing", 7, True),
         ("another", "nothing", "nothing", 6, False),
@@ -103,7 +113,7 @@ def test_what_base_breaks_around_it_is_not_introduced(compare: Any, where: str) 
     ],
 )
 def test_a_shape_that_base_shows_nowhere_tells_head_s_break_from_another_of_the_same_check(
-    compare: Any, around: str, elsewhere: str, again: str, runs: int, told: bool
+    compare: Any, around: str, elsewhere: str, again: str, runs: int, is_new: bool
 ) -> None:
     """What base shows around the run of head, in a run that comes later, and in head's run. There
     one defect may come in another shape."""
@@ -124,14 +134,12 @@ def test_a_shape_that_base_shows_nowhere_tells_head_s_break_from_another_of_the_
         broke = Record(broken=(Broken(CRASH.need),))
         return replaced_fields(result(workload.name, CRASH), records=(broke,) * runs)
 
-    found = compare(base, head)
-    found.drive([RUN])
-    found.confirm([RUN.name])
+    found = compare(base, head, RUN)
     assert not found.introduced  # the search goes on
     found.drive([later])
     found.weigh_needs(lambda: False)
-    assert [each.found for each in found.introduced] == [CRASH] * told
-    assert (CRASH.key in found.on_both) is (not told and again != "this" and runs > 6)
+    assert told(found) == [CRASH] * is_new
+    assert (CRASH.key in found.on_both) is (not is_new and again != "this" and runs > 6)
     assert found.needs.not_more == [CRASH.need] * (runs == 6)
     assert not found.too_few
 
@@ -149,20 +157,16 @@ def test_a_break_of_a_loop_is_looked_for_on_base_in_engines_like_its_own(compare
         alike = isinstance(workload, Engines) and workload.like == OF_LOOP.plan.plan
         return result(workload.name, *([OF_LOOP] if alike else ()))
 
-    for side, told in ((base, []), (nothing, [OF_LOOP])):
-        found = compare(side, shows(OF_LOOP))
-        found.drive([ENGINES])
-        found.confirm([ENGINES.name])
-        assert [each.found for each in found.introduced] == told
+    for side, new in ((base, []), (nothing, [OF_LOOP])):
+        found = compare(side, shows(OF_LOOP), ENGINES)
+        assert told(found) == new
 
 
 def test_loops_that_one_side_cannot_drive_are_named_and_say_nothing(compare: Any) -> None:
     def without(workload: Workload) -> Result:
         return Result(workload.name, without_loops="no loop")
 
-    found = compare(without, shows(OF_LOOP))
-    found.drive([ENGINES])
-    found.confirm([ENGINES.name])
+    found = compare(without, shows(OF_LOOP), ENGINES)
     assert (found.introduced, found.only_on_base) == ([], [])
     assert found.undriven == ["1 workload on base: no loop"]
     found = compare(nothing, without)
@@ -188,10 +192,8 @@ def test_a_loop_that_both_drive_is_judged_beside_others(compare: Any, driven: bo
         broke = Record(broken=(Broken(OF_LOOP.need),), whole=True)
         return replaced_fields(found, records=(broke, Record(whole=True)))
 
-    found = compare(base, head)
-    found.drive([ENGINES])
-    found.confirm([ENGINES.name])
-    assert [each.found for each in found.introduced] == [OF_LOOP] * driven
+    found = compare(base, head, ENGINES)
+    assert told(found) == [OF_LOOP] * driven
 
 
 def test_what_is_left_out_is_counted(compare: Any) -> None:
@@ -211,24 +213,9 @@ def test_what_is_left_out_is_counted(compare: Any) -> None:
     ]
 
 
-def test_where_base_cannot_be_asked_again_nothing_is_introduced(compare: Any) -> None:
-    def base(workload: Workload) -> Result:
-        late = is_like(workload)
-        return Result(workload.name, reason="it takes more than 60 s" if late else "")
-
-    found = compare(base, shows(CRASH))
-    found.drive([RUN])
-    found.confirm([RUN.name])
-    assert not found.introduced
-    assert [each.workload for each in found.unconfirmed] == [RUN.name]
-
-
 def test_what_head_does_not_show_again_is_noted_and_not_introduced(compare: Any) -> None:
-    found = compare(nothing, first_only(CRASH))
     runs = [follow(FULL, f"finding {n}", CRASH.events) for n in range(TRIES + 3)]
-    for run in runs:
-        found.drive([run])
-        found.confirm([run.name])
+    found = compare(nothing, first_only(CRASH), *runs)
     assert not found.introduced
     assert [each.workload for each in found.not_again] == [r.name for r in runs[:TRIES]]
 
@@ -260,9 +247,7 @@ def test_what_shows_after_earlier_runs_alone_is_asked_of_base_after_these(
     def head(workload: Workload) -> Result:
         return (shows(CRASH) if is_like(workload) else first_only(CRASH))(workload)
 
-    found = compare(on_base, head)
-    found.drive([episodes])
-    found.confirm([episodes.name])
+    found = compare(on_base, head, episodes)
     assert not found.not_again
     kept = {
         "introduced": [each.found.key for each in found.introduced if not each.alone],
@@ -274,7 +259,7 @@ def test_what_shows_after_earlier_runs_alone_is_asked_of_base_after_these(
         assert shorter(found, one, time.monotonic() + 60) == one
 
 
-def test_a_finding_that_base_has_somewhere_is_not_introduced(compare: Any) -> None:
+def test_a_known_finding_is_introduced_unless_base_has_it_somewhere(compare: Any) -> None:
     other = follow(FULL, "finding y", KNOWN.events)
 
     def base(workload: Workload) -> Result:
@@ -285,13 +270,7 @@ def test_a_finding_that_base_has_somewhere_is_not_introduced(compare: Any) -> No
     found.confirm([RUN.name, other.name])
     assert not found.introduced
     assert found.head.driven == [RUN.name, other.name]
-
-
-def test_a_known_finding_that_only_head_has_is_introduced(compare: Any) -> None:
-    found = compare(nothing, shows(KNOWN))
-    found.drive([RUN])
-    found.confirm([RUN.name])
-    assert [each.found.by for each in found.introduced] == ["copied_before_filled"]
+    assert [each.by for each in told(compare(nothing, shows(KNOWN), RUN))] == [KNOWN.by]
 
 
 def test_what_both_break_is_still_there_with_its_shortest_run(compare: Any) -> None:
@@ -312,9 +291,7 @@ def test_what_only_base_breaks_is_mended_if_base_shows_it_again(compare: Any) ->
     found = compare(shows(CRASH), nothing)
     found.drive([RUN])
     assert [(kind, each.found) for kind, each in found.of_base()] == [("mended", CRASH)]
-    by_chance = compare(first_only(CRASH), nothing)
-    by_chance.drive([RUN])
-    assert not list(by_chance.of_base())
+    assert not list(compare(first_only(CRASH), nothing, RUN).of_base())
 
 
 def test_a_shorter_run_must_show_it_on_head_alone(compare: Any) -> None:
@@ -385,11 +362,9 @@ def test_a_run_that_base_ends_before_the_break_of_head_does_not_decide(
         record = Record(tuple(range(6)), broken=(Broken(LEAK.need, LEAK.place),), whole=True)
         return replaced_fields(result(workload.name, LEAK), records=(record,))
 
-    found = compare(base, head)
-    found.drive([RUN])
-    found.confirm([RUN.name])
+    found = compare(base, head, RUN)
     found.weigh_needs(lambda: True)
-    assert [each.found for each in found.introduced] == [LEAK] * again
+    assert told(found) == [LEAK] * again
     assert len(found.too_few) == (not again)
     assert not found.needs.not_more
 
@@ -404,9 +379,7 @@ def test_a_base_that_ends_before_the_break_in_all_runs_leaves_it_open(compare: A
         record = Record(tuple(range(6)), broken=(Broken(LEAK.need, LEAK.place),), whole=True)
         return replaced_fields(result(workload.name, LEAK), records=(record,) * 8)
 
-    found = compare(base, head)
-    found.drive([RUN])
-    found.confirm([RUN.name])
+    found = compare(base, head, RUN)
     found.weigh_needs(lambda: True)
     assert not found.introduced
     [words] = found.too_few
@@ -431,10 +404,7 @@ def test_a_death_that_base_dies_in_another_cluster_is_not_brought_by_head(compar
     found.confirm([RUN.name])
     found.weigh_needs(lambda: True)
     assert not found.introduced
-    alone = compare(lambda workload: result(workload.name), head)
-    alone.drive([RUN])
-    alone.confirm([RUN.name])
-    assert [each.found.key for each in alone.introduced] == [DEAD.key]
+    assert told(compare(lambda workload: result(workload.name), head, RUN)) == [DEAD]
 
 
 def test_what_base_breaks_around_it_hides_nothing_with_other_features(compare: Any) -> None:
@@ -448,10 +418,7 @@ def test_what_base_breaks_around_it_hides_nothing_with_other_features(compare: A
         breaks = workload.cluster == FULL and "," in workload.name
         return result(workload.name, *([broken_in(FULL)] if breaks else ()))
 
-    found = compare(base, head)
     runs = [follow(FULL, f"run {n}", CRASH.events) for n in range(TRIES + 1)]
     runs.append(follow(CLUSTERS["window"], "another", CRASH.events))
-    for run in runs:
-        found.drive([run])
-        found.confirm([run.name])
+    found = compare(base, head, *runs)
     assert [each.workload for each in found.introduced] == ["another"]

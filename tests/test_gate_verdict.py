@@ -20,10 +20,9 @@ from kvproof.gate.difference.record import Need, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Follow, Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
-from kvproof.gate.search import found, judge, outcome, scouts, search, workloads
+from kvproof.gate.search import budget, found, judge, outcome, scouts, search, ticking, workloads
 from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.side import Ended
-from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.side.unmade import EngineUnmade, shown
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.outcomes import Condition, Operand
@@ -121,7 +120,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Gat
         changes = Changes((changed,), ())
         with interruption.handled(), compared(base, head) as both:
             clock.now = time.monotonic()
-            found = judge._Judge(args, both, changes, Ticking(budget, clock.now)).run()
+            found = judge._Judge(args, both, changes, ticking.Ticking(budget, clock.now)).run()
             return outcome.output(args, TREES, changes, found, 1.5)
 
     return call
@@ -170,32 +169,6 @@ def test_what_is_below_fail_on_is_told_and_fails_nothing(judged: Any) -> None:
     assert gate.exit_code == 1
 
 
-def test_a_run_that_only_base_can_take_is_not_green(judged: Any) -> None:
-    """As one that does not end on head."""
-
-    def head(workload: Workload) -> Result:
-        if workload.name == OTHER.name:
-            return Result(workload.name, reason="it takes more than 60 s")
-        return nothing(workload)
-
-    gate = judged(nothing, head)
-    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert gate.reason.endswith("on base and not on head: it takes more than 60 s")
-    assert judged(head, head).verdict == "SAMPLED"
-
-
-def test_what_base_cannot_be_asked_about_is_not_green(judged: Any) -> None:
-    def base(workload: Workload) -> Result:
-        if is_like(workload):
-            return Result(workload.name, reason="it takes more than 60 s")
-        return nothing(workload)
-
-    gate = judged(base, shows(CRASH, reached=(SOME,)))
-    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert gate.reason == "base could not be asked about what breaks on head"
-    assert any("base could not be asked: engine_survives" in line for line in gate.not_run)
-
-
 def test_what_too_few_runs_show_is_not_green(judged: Any) -> None:
     """But for what is less grave than `--fail-on`."""
 
@@ -234,18 +207,15 @@ def test_a_tolerated_finding_does_not_hide_what_is_unknown(judged: Any) -> None:
     assert [each.kind for each in gate.findings] == ["introduced"]
 
 
-def test_a_trace_that_cannot_be_written_takes_nothing_from_the_verdict(judged: Any) -> None:
+def test_what_cannot_be_written_takes_nothing_from_the_verdict_and_it_is_said_why(
+    judged: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     error = "The file t cannot be written (No space left on device). Use another."
     side = FakeSide(shows(CRASH, reached=(SOME,)), recorded=Recorded(error=error))
     gate = judged(nothing, side)
     assert (gate.exit_code, gate.findings[0].trace) == (1, None)
     assert gate.findings[0].events  # those of the search
     assert any(error in line for line in gate.not_run)
-
-
-def test_a_finding_without_a_reproducer_is_reported_and_it_is_said_why(
-    judged: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(reproducer, "write", lambda *_: "it passes on head")
     gate = judged(nothing, shows(CRASH, reached=(SOME,)))
     assert (gate.exit_code, gate.findings[0].reproducer) == (1, None)
@@ -289,6 +259,12 @@ def cannot(workload: Workload) -> Result:
     return Result(workload.name, reason="This vLLM has no y")
 
 
+def cannot_some(cannot: Callable[[Workload], bool]) -> Any:
+    """A side that cannot take some workloads, as where they do not end."""
+    late = "it takes more than 60 s"
+    return lambda one: Result(one.name, reason=late) if cannot(one) else nothing(one)
+
+
 def unmade(workload: Workload) -> Result:
     """Also where making an engine reaches the change."""
     try:
@@ -301,26 +277,87 @@ def ends(_workload: Workload) -> Result:
     raise Ended("Killed")
 
 
+ENCODED = ChangedFunction(
+    *("v1/core/encoder_cache_manager.py", "Manager.free", 10, "changed"),
+    *(ENCODER, WHY, True),
+)
+
+
+STORE = ChangedFunction(*("v1/kv_offload/base.py", "Manager.free", 10, "changed"), OFFLOADING, WHY)
+
+
+def of_store(workload: Workload) -> Result:
+    """Plans for a connector reach the changed function, and nothing else does."""
+    reached = (STORE.key,) if isinstance(workload, Plays | Play) else ()
+    return result(workload.name, reached=reached)
+
+
+def drifted(workload: Workload) -> Result:
+    if isinstance(workload, Plays):
+        return Result(workload.name, reason="This vLLM has no X.register_kv_caches")
+    return result(workload.name)
+
+
+KIT = Seen("", (), (KitConnector("offloading"),))
+KIT_DRIVES = FakeSide(of_store, KIT)
+CRASHES = shows(CRASH, reached=(SOME,))
+NOT_ASKED = "base could not be asked about what breaks on head"
+TOO_FEW_PLANS = "before 5 of 5 plans for connectors were driven"
+
+
 @pytest.mark.parametrize(
-    ("base", "head", "says"),
+    ("base", "head", "says", "more"),
     [
-        (nothing, looking("SyntaxError: no"), "head cannot be driven: SyntaxError: no"),
-        (looking("no base"), nothing, "base cannot be driven: no base"),
-        (looking("no base"), looking("no head"), "head cannot be driven: no head"),
-        (nothing, cannot, "no workload can be driven on head: This vLLM has no y"),
-        (unmade, unmade, "no engine can be made on base and on head: the engines of full start"),
-        (shows(), shows(), f"no run of kvproof drives yet: {POOL} (1 function)"),
-        (nothing, ends, "a process that drives vLLM has ended (Killed)"),
-        (ends, nothing, "a process that drives vLLM has ended (Killed)"),
-        (nothing, looking("", MISSING), "head has no NixlScheduler.x (for push)"),
+        (nothing, looking("SyntaxError: no"), "head cannot be driven: SyntaxError: no", {}),
+        (looking("no base"), nothing, "base cannot be driven: no base", {}),
+        (looking("no base"), looking("no head"), "head cannot be driven: no head", {}),
+        (nothing, cannot, "no workload can be driven on head: This vLLM has no y", {}),
+        (unmade, unmade, "no engine can be made on base and on head: the engines of full st", {}),
+        (shows(), shows(), f"no run of kvproof drives yet: {POOL} (1 function)", {}),
+        (nothing, ends, "a process that drives vLLM has ended (Killed)", {}),
+        (ends, nothing, "a process that drives vLLM has ended (Killed)", {}),
+        (nothing, looking("", MISSING), "head has no NixlScheduler.x (for push)", {}),
+        (
+            nothing,
+            cannot_some(lambda one: one.name == OTHER.name),
+            "on base and not on head: it takes more than 60 s",
+            {},
+        ),
+        (cannot_some(is_like), CRASHES, NOT_ASKED, {}),
+        (
+            shows(),  # most runs call the encoder cache, and give it nothing to do
+            shows(reached=(ENCODED.key,)),
+            "no run of kvproof drives yet: the encoder cache (1 function)",
+            {"changed": ENCODED},
+        ),
+        (
+            KIT_DRIVES,
+            FakeSide(drifted, KIT),
+            "offloading cannot be driven on head: This vLLM has no X.register",
+            {"changed": STORE},
+        ),
+        (KIT_DRIVES, KIT_DRIVES, TOO_FEW_PLANS, {"changed": STORE, "plans": 1}),
+        (
+            KIT_DRIVES,
+            KIT_DRIVES,
+            "KV offloading (1 function)",
+            {"changed": STORE._replace(name="Manager.evict")},
+        ),
     ],
 )
 def test_where_head_is_not_judged_the_verdict_is_unknown(
-    judged: Any, base: Any, head: Any, says: str
+    judged: Any, base: Any, head: Any, says: str, more: dict[str, Any]
 ) -> None:
-    gate = judged(base, head)
+    gate = judged(base, head, **more)
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
     assert says in gate.reason
+    if says == NOT_ASKED:
+        assert any("base could not be asked: engine_survives" in line for line in gate.not_run)
+
+
+def test_a_run_that_neither_side_can_take_is_green(judged: Any) -> None:
+    side = cannot_some(lambda one: one.name == OTHER.name)
+    assert judged(side, side).verdict == "SAMPLED"
 
 
 def test_a_budget_that_is_used_up_at_once_is_unknown(judged: Any) -> None:
@@ -328,6 +365,8 @@ def test_a_budget_that_is_used_up_at_once_is_unknown(judged: Any) -> None:
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
     assert "is used up before anything is driven: to start both vLLMs takes about" in gate.reason
     assert "use --budget" in gate.reason
+    assert budget.too_short(30, 30).endswith("use --budget 70 or more")
+    assert budget.SEARCHED * budget.enough(270.0, 115.0) >= 270.0 + 115.0
     assert [(each.function, each.runs) for each in gate.functions] == [(SOME, 0)]
 
 
@@ -392,22 +431,10 @@ def test_only_the_most_severe_findings_are_written(judged: Any) -> None:
     assert [each.trace for each in gate.findings].count(None) == len(many) - judge.WRITTEN_MAX
 
 
-ENCODED = ChangedFunction(
-    *("v1/core/encoder_cache_manager.py", "Manager.free", 10, "changed"),
-    *(ENCODER, WHY, True),
-)
-
-
-def test_a_call_of_the_encoder_cache_without_images_drives_nothing_there(judged: Any) -> None:
-    """Most runs call it, and only in plans with images it has something to do. That it dies is
-    seen."""
-    gate = judged(shows(), shows(reached=(ENCODED.key,)), changed=ENCODED)
-    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert gate.reason == (
-        "head changes accounting that no run of kvproof drives yet: the encoder cache (1 function)"
-    )
-    dies = judged(nothing, FakeSide(shows(CRASH, reached=(ENCODED.key,))), changed=ENCODED)
-    assert (dies.verdict, dies.exit_code) == ("VIOLATED", 1)
+def test_that_a_call_of_the_encoder_cache_dies_is_seen(judged: Any) -> None:
+    """Most runs call it, and only in plans with images it has something to do."""
+    gate = judged(nothing, FakeSide(shows(CRASH, reached=(ENCODED.key,))), changed=ENCODED)
+    assert (gate.verdict, gate.exit_code) == ("VIOLATED", 1)
 
 
 def test_a_function_that_is_called_without_its_change_is_unknown(judged: Any) -> None:
@@ -438,15 +465,6 @@ def test_a_loop_that_nothing_reaches_is_unknown_after_one_look(judged: Any) -> N
     assert head.driven == ["engines"]
 
 
-STORE = ChangedFunction(*("v1/kv_offload/base.py", "Manager.free", 10, "changed"), OFFLOADING, WHY)
-
-
-def of_store(workload: Workload) -> Result:
-    """Plans for a connector reach the changed function, and nothing else does."""
-    reached = (STORE.key,) if isinstance(workload, Plays | Play) else ()
-    return result(workload.name, reached=reached)
-
-
 def test_a_rule_that_a_connector_breaks_on_head_is_reported_with_its_plan(judged: Any) -> None:
     found = unkept("promised_tokens_are_loaded", connector="offloading")
 
@@ -455,9 +473,8 @@ def test_a_rule_that_a_connector_breaks_on_head_is_reported_with_its_plan(judged
         return replace(of_store(workload), breaks=(found,) if drawn else ())
 
     command = ("connector", "OffloadingConnector", "--extra", '{"a": 1}', "--replay", "p.json")
-    seen = Seen("", (), (KitConnector("offloading"),))
-    side = FakeSide(head, seen, Recorded("p.json", ("an engine", "a step"), command=command))
-    gate = judged(FakeSide(of_store, seen), side, changed=STORE)
+    side = FakeSide(head, KIT, Recorded("p.json", ("an engine", "a step"), command=command))
+    gate = judged(KIT_DRIVES, side, changed=STORE)
     [one] = gate.findings
     assert (gate.verdict, gate.exit_code, one.kind) == ("VIOLATED", 1, "introduced")
     assert (one.invariant, one.severity) == ("promised_tokens_are_loaded", "wrong tokens")
@@ -468,29 +485,8 @@ def test_a_rule_that_a_connector_breaks_on_head_is_reported_with_its_plan(judged
     assert "an engine and what happens to it, with the connector offloading" in text
 
 
-def test_a_connector_that_cannot_be_driven_is_unknown_and_named(judged: Any) -> None:
-    def drifted(workload: Workload) -> Result:
-        if isinstance(workload, Plays):
-            return Result(workload.name, reason="This vLLM has no X.register_kv_caches")
-        return result(workload.name)
-
-    seen = Seen("", (), (KitConnector("offloading"),))
-    gate = judged(FakeSide(of_store, seen), FakeSide(drifted, seen), changed=STORE)
-    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert "offloading cannot be driven on head: This vLLM has no X.register" in str(gate.reason)
-
-
-def test_a_changed_connector_is_green_only_if_all_that_is_changed_was_reached(judged: Any) -> None:
-    seen = Seen("", (), (KitConnector("offloading"),))
-    sides = FakeSide(of_store, seen), FakeSide(of_store, seen)
-    assert judged(*sides, changed=STORE).verdict == "SAMPLED"
-    gate = judged(*sides, changed=STORE, plans=1)
-    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert "before 5 of 5 plans for connectors were driven" in str(gate.reason)
-    other = STORE._replace(name="Manager.evict")
-    gate = judged(*sides, changed=other)
-    assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
-    assert "KV offloading (1 function)" in str(gate.reason)
+def test_a_changed_connector_that_was_reached_is_green(judged: Any) -> None:
+    assert judged(KIT_DRIVES, KIT_DRIVES, changed=STORE).verdict == "SAMPLED"
 
 
 FIRST, SECOND, OPERAND = (f"v1/core/block_pool.py:@{at}" for at in ("10", "-12", "10?0"))
@@ -556,3 +552,14 @@ def test_what_is_not_red_says_how_many_real_defects_the_gate_finds(
     assert told(6) == (CHANGED.part, 2, 6)
     assert told(4) == ("all parts", 5, 9)
     assert judged(nothing, shows(CRASH)).found is UNSET
+
+
+def test_the_line_moves_while_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(ticking, "EVERY_S", 0.001)
+    monkeypatch.setattr(ticking.live_line, "show", shown.append)
+    with ticking.Ticking(300, time.monotonic()) as line:
+        line.show("importing both vLLMs ...")
+        while len(shown) < 3:
+            time.sleep(0.001)
+    assert all("of 300 s: importing both vLLMs ..." in each for each in shown)
