@@ -69,15 +69,6 @@ def test_a_release_that_is_not_there(
     assert "Use pip install --no-deps --target " in said
 
 
-@pytest.mark.parametrize("command", COMMANDS[:2], ids=lambda c: c[0])
-def test_a_release_that_nobody_has_looked_at_is_lent_too(
-    command: list[str], cache: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (cache / "vllm" / "0.33.0").rename(cache / "vllm" / "0.99.1")
-    assert main([*command, "--vllm", "0.99.1", "--cache", str(cache)]) == 3
-    assert "UNKNOWN" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "command",
     [["sample"], ["replay", TRACE, "--machine", "model"]],

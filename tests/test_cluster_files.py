@@ -14,7 +14,6 @@ from kvproof.model.config.config_json import parse, without_defaults
 from kvproof.model.errors import UsageError
 from kvproof.model.presets import CLUSTERS, FOLDER, Presets, cluster_named
 from kvproof.model.presets.random_clusters import random_cluster
-from kvproof.reports.schemas import text
 from tests.sentences import two_sentences
 
 
@@ -159,6 +158,8 @@ def test_any_path_is_a_file_and_a_preset_comes_first(
         ("a\x1b[31m\ud800", "There is no cluster"),
         ("random:" + "9" * 5000, "has no seed"),
         ("random:\u0663", "has no seed"),
+        ("random:", "has no seed"),
+        ("random:-1", "has no seed"),
     ],
 )
 def test_a_name_of_nothing(refused: Any, name: str, says: str) -> None:
@@ -174,23 +175,12 @@ def test_what_is_shown_is_a_cluster_file(
     shown = capsys.readouterr().out
     (tmp_path / "c").write_text(shown, encoding="utf-8")
     assert cluster_named(str(tmp_path / "c")) == cluster_named(name)
-    assert parse(shown, "this").cluster == cluster_named(name)
 
 
 def test_plain_data_is_the_cluster() -> None:
     for cluster in (*CLUSTERS.values(), *map(random_cluster, range(50))):
         for data in (cluster, without_defaults(cluster)):
             assert parse(json.dumps(to_builtins(data)), "this").cluster == cluster
-
-
-def test_presets_match_the_schema() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
-    check = jsonschema.Draft202012Validator(json.loads(text("cluster.json")))
-    for path in FOLDER.glob("*.json"):
-        data = json.loads(path.read_text(encoding="utf-8"))
-        check.validate(data)
-        assert not check.is_valid(data | {"more": 1})
-        assert not check.is_valid(data | {"failures": 1.5})
 
 
 @pytest.mark.parametrize("name", ["full", "pd"])

@@ -108,14 +108,6 @@ def test_explore_asks_the_guards_too(as_json: Any) -> None:
 # sample, prove and replay
 
 
-def test_sample(as_json: Any) -> None:
-    code, record = as_json("sample", *SMALL, "--examples", "3", "--steps", "5", "--seed", "1")
-    assert (code, record["verdict"]) == (0, "SAMPLED")
-    assert record["examples"] >= 3
-    assert record["seed"] == 1
-    assert record["machine"] == "model"
-
-
 def test_sample_finds_a_fault_and_its_trace_replays(as_json: Any) -> None:
     code, record = as_json("sample", "--fault", "double_free", "--invariant", "pool_adds_up")
     assert (code, record["verdict"], record["invariant"]) == (1, "VIOLATED", "pool_adds_up")
@@ -221,13 +213,6 @@ def test_a_search_in_which_no_engine_takes_a_step_is_unknown(run: Any, as_json: 
 
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.mark.parametrize(
-    ("argv", "field"), [(["explain"], "kinds"), (["explain", "configs"], "explanations")]
-)
-def test_the_output_of_explain(as_json: Any, argv: list[str], field: str) -> None:
-    assert len(as_json(*argv)[1][field]) > 5
 
 
 def test_the_output_about_a_trace(as_json: Any) -> None:

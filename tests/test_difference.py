@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 import pytest
 
 from kvproof.gate.difference.compare import (
@@ -12,21 +11,18 @@ from kvproof.gate.difference.compare import (
     same,
     the_same,
 )
-from kvproof.gate.difference.result import Result, severity
+from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import AT_ONCE, shrunk
 from kvproof.gate.difference.workload import (
-    Episodes,
     Fixed,
     Follow,
     Play,
     Workload,
     follow,
 )
-from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import Complete, Event, Submit
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.severity import Severity
 from kvproof.strategies.witnesses import witnesses
 from tests.two_machines import FULL, broken, driven, result, unkept
 
@@ -56,16 +52,6 @@ def test_a_fault_of_head_is_all_that_head_breaks_alone(fault: str) -> None:
     assert {*FAULTS[fault].breaks} <= checks(head, base)
     assert not checks(base, head)
     assert not base.keys_broken
-
-
-def test_random_episodes_find_it_too_and_equal_machines_differ_in_nothing() -> None:
-    cluster = CLUSTERS[FAULTS["double_free"].cluster]
-    drawn = [Episodes("drawn", cluster, seed=7, episodes=8, steps=20)]
-    base, head = both(drawn, "double_free")
-    assert checks(head, base) & {*FAULTS["double_free"].breaks}
-    again = Results({"drawn": driven(drawn[0])})
-    assert again == base
-    assert not checks(base, again)
 
 
 def test_a_candidate_is_the_shortest_run_and_the_most_severe_is_first() -> None:
@@ -107,13 +93,6 @@ def test_the_same_break_may_come_after_another_event() -> None:
     assert the_same(here.key, result("w", here))
 
 
-def test_a_check_without_a_severity_is_bookkeeping() -> None:
-    assert severity(broken("writer_is_alone")) is Severity.WRONG_TOKENS
-    for check in (c for c in CHECKS.values() if c.severity is None):
-        assert severity(broken(check.id)) is Severity.BOOKKEEPING
-    assert severity(broken("a check of a newer kvproof")) is Severity.BOOKKEEPING
-
-
 def shows(wanted: Callable[[Follow], bool], tried: list[int]) -> Callable[[Any], int | None]:
     def first(runs: Sequence[Follow]) -> int | None:
         tried.append(len(runs))
@@ -146,14 +125,6 @@ def test_what_shows_nothing_any_more_is_left_as_it_is_and_time_ends_it() -> None
     turns = iter([True, True, False, False, False, False])
     shorter = shrunk(run, lambda _: 0, lambda: next(turns, False))
     assert 1 < len(shorter.events) <= len(run.events)
-
-
-def test_a_break_that_was_sent_has_the_same_key_and_run() -> None:
-    found = driven(Episodes("e", CLUSTERS["pd-full"], 3, 12, 30), ["double_free"])
-    assert found.breaks
-    back = msgspec.json.decode(msgspec.json.encode(found), type=Result)
-    assert back.keys == found.keys
-    assert [b.finding.about for b in back.breaks] == [b.finding.about for b in found.breaks]
 
 
 def test_a_plan_is_made_shorter_as_long_as_it_shows_the_same() -> None:

@@ -79,6 +79,7 @@ def test_what_an_answer_says_is_explained(run: Any, as_json: Any) -> None:
         assert run("explain", name)[0] == 0, name
     assert "Complete" in run("explain", "Scheduler.update_from_output")[1]
     assert run("explain", "random:18")[1].startswith("random:18: a cluster that a seed makes")
+    assert len(as_json("explain", "configs")[1]["explanations"]) > 5
     kinds = as_json("explain")[1]["kinds"]
     pages = {path.parent for each in ("issue", "README") for path in FOLDER.glob(f"*/{each}.md")}
     assert f"{len(pages)} with a page in findings/" in kinds["findings"]["says"]

@@ -56,12 +56,6 @@ def test_every_event_of_a_shortest_trace_is_needed(name: str) -> None:
         assert not under([fault], breaks, fault, rest), event
 
 
-def test_a_cut_search_is_unknown() -> None:
-    outcome = explore(CLUSTERS["pd"], states_max=100)
-    assert outcome.verdict is Verdict.UNKNOWN
-    assert "cut at 100 states" in outcome.reason
-
-
 def test_the_graph_has_a_shortest_path_to_every_state() -> None:
     cluster = CLUSTERS["pd-failing"]
     reached = search(cluster, list(INVARIANTS.values()), 10_000)

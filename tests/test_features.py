@@ -11,10 +11,9 @@ from kvproof.model.config.features import registry
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.errors import UsageError
 from kvproof.model.machine import ModelMachine
-from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
+from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.presets.random_clusters import LAYOUTS, clusters_with, random_cluster
 from kvproof.strategies.explorer.explorer import explore
-from kvproof.strategies.sampling.workloads import longest_prompt
 from tests.reference.lists import features
 
 FULL = Group("full", 2)
@@ -95,16 +94,6 @@ def test_one_seed_is_one_cluster_and_another_seed_another() -> None:
     assert len({c.engines for c in clusters}) > len(clusters) * 0.9
 
 
-def test_a_cluster_is_found_by_its_name() -> None:
-    assert cluster_named("random:7") == random_cluster(7)
-
-
-@pytest.mark.parametrize("name", ["random:", "random:x", "random:-1", "random:1.5"])
-def test_a_name_without_a_seed_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="has no seed"):
-        cluster_named(name)
-
-
 def test_every_layout_is_generated_alone_and_as_a_pair() -> None:
     kinds = {
         (c.disaggregated, tuple(g.kind for g in c.prefill.groups))
@@ -112,10 +101,6 @@ def test_every_layout_is_generated_alone_and_as_a_pair() -> None:
     }
     layouts = {tuple("mamba" if k == "state" else k for k in layout) for layout in LAYOUTS}
     assert kinds == {(pair, layout) for pair in (False, True) for layout in layouts}
-
-
-def test_a_prompt_fits_every_cluster() -> None:
-    assert all(longest_prompt(random_cluster(seed).engines, 2) for seed in SEEDS)
 
 
 def test_every_feature_is_generated() -> None:

@@ -186,24 +186,3 @@ def test_a_part_that_a_killed_process_left_is_removed_a_day_later(tmp_path: Path
         os.utime(path, (0, 0))
     writing.write_new(tmp_path / "new", "x")
     assert {path.name for path in tmp_path.iterdir()} == {"new", young.name, "mine.part"}
-
-
-FRESH = """
-import sys
-from pathlib import Path
-from kvproof.model.files.writing import write_fresh
-for number in range(20):
-    print(write_fresh(Path(sys.argv[1]), "trace", ".jsonl", sys.argv[2] * (1000 + number)).name)
-"""
-
-
-def test_two_processes_take_no_name_twice(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", FRESH, str(tmp_path)]
-    writers = [
-        subprocess.Popen([*command, mark], stdout=subprocess.PIPE, text=True) for mark in "ab"
-    ]
-    names = [writer.communicate(timeout=300)[0].split() for writer in writers]
-    assert len({*names[0], *names[1]}) == 40
-    for mark, written in zip("ab", names, strict=True):
-        contents = [(tmp_path / name).read_text() for name in written]
-        assert contents == [mark * (1000 + number) for number in range(20)]

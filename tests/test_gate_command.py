@@ -16,7 +16,6 @@ from kvproof.reports import schemas
 from tests import gates, made_trees
 from tests.made_trees import DIFFERENT, POOL, SAME, base_and_head, tree
 from tests.sentences import two_sentences
-from tests.trees import git
 
 
 @pytest.mark.parametrize(
@@ -157,25 +156,6 @@ def test_a_head_that_cannot_be_imported_is_unknown_with_its_own_traceback(
     assert "vllm/config.py:1" in out
     assert "noise" not in out
     assert "/importlib/" not in out
-
-
-@pytest.mark.nightly
-def test_two_commits_of_a_clone(as_json: Any, tmp_path: Path, refused: Any) -> None:
-    clone = tree(tmp_path / "clone")
-    git(tmp_path, "init", "-q", "-b", "main", str(clone))
-    git(clone, "add", ".")
-    git(clone, "commit", "-q", "-m", "base")
-    (clone / "vllm" / "v1" / "core" / "block_pool.py").write_text(made_trees.CHANGED)
-    git(clone, "commit", "-q", "-a", "-m", "head")
-    argv = ("gate", "--repo", "clone", "--cache", "cache", "--base")
-    code, record = as_json(*argv, "main~1")
-    assert (code, record["verdict"]) == (3, "UNKNOWN")  # it is made up, and cannot be driven
-    assert record["changed_functions"] == ["v1/core/block_pool.py:BlockPool.free"]
-    assert record["head"]["name"] == f"HEAD ({git(clone, 'rev-parse', 'HEAD')[:10]})"
-    code, record = as_json(*argv, "main", "--head", "main")
-    assert (code, record["verdict"]) == (0, "UNCHANGED")
-    assert git(clone, "status", "--porcelain") == ""
-    assert "has no commit" in refused(*argv, "no-such-ref")
 
 
 FILES = ("--junit", "j.xml", "--sarif", "s.sarif", "--summary", "s.md")

@@ -20,7 +20,6 @@ from kvproof.model.state import (
     initial,
 )
 from kvproof.model.step import Step
-from kvproof.model.traces.state_diff import Change
 from tests.watching import live_machine
 
 DRIVEN = ("events", "hybrid", "full-evicting", "async-preempting", "resetting", "partial")
@@ -124,9 +123,3 @@ def test_a_pool_that_reads_the_ghost_is_caught(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(pool, "take", taking)
     assert reads_the_ghost(CLUSTERS["full-evicting"])
-
-
-def history(change: Change) -> tuple[dict[str, Any], set[str]]:
-    """The part of a change that concerns the ghost."""
-    changed = {p: v for p, v in change.changed.items() if "/ghost/" in p}
-    return changed, {p for p in change.removed if "/ghost/" in p}

@@ -163,29 +163,3 @@ def test_a_mistake_in_what_a_system_does_not_use_makes_no_difference() -> None:
     assert under([FAULTS["front_trim"]], mistakes_in, "full") == frozenset()
     assert under([FAULTS["front_trim"]], mistakes_in, "transfer of full") != frozenset()
     assert registry.systems().keys() == MAKERS.keys()
-
-
-@pytest.mark.nightly
-def test_a_counterexample_shows_both_states_and_a_run() -> None:
-    faults = [FAULTS["truncation_without_guard"]]
-    (proof,) = under(faults, prove, names=["mamba.truncated_once"])
-    told = proof.counterexample
-    assert told is not None
-    assert "prompt" in told.before
-    assert told.step.startswith("admit")
-    assert told.run[0].startswith("submit")
-    assert "preempt" in told.run
-    assert proof.finding is not None
-    assert "it is reachable: submit" in proof.finding.sentence
-
-
-@pytest.mark.nightly
-def test_what_stands_on_a_false_claim_is_not_proved() -> None:
-    """P offers what D loads only because it truncates once: that is found, with its run."""
-    faults = [FAULTS["truncation_without_guard"]]
-    (proof,) = under(faults, prove, names=["full.delivered_is_counted"])
-    assert proof.verdict is Verdict.VIOLATED
-    assert proof.counterexample is not None
-    assert proof.counterexample.run[-1].startswith("sample")
-    (other,) = under(faults, prove, names=["full.table_fits_its_tokens"])
-    assert other.verdict is Verdict.PROVED
