@@ -1,8 +1,11 @@
 """Results of the gate, made by hand: one for each verdict, and one of hostile texts."""
 
-from typing import Any
+from typing import Any, get_args
+
+from msgspec import Struct
 
 from kvproof.reports.gate_output import (
+    Class,
     Gate,
     GateCost,
     GateFinding,
@@ -12,6 +15,7 @@ from kvproof.reports.gate_output import (
     GateRan,
     GateReproducer,
     GateTree,
+    Ran,
 )
 
 LOST = GateLost(
@@ -75,6 +79,13 @@ def finding(**changes: Any) -> GateFinding:
 
 FIELDS = GateFinding.__struct_fields__
 
+
+def lesser(**changes: Any) -> GateFinding:
+    """One that fails nothing, and of which nothing is written."""
+    unwritten = {"fails": False, "trace": None, "reproducer": None, "events": ()}
+    return finding(**unwritten | changes)
+
+
 LEAK = finding(
     invariant="all_blocks_return",
     says="after all requests end, every block except the null block is free again",
@@ -88,28 +99,20 @@ LEAK = finding(
     trace="kvproof-traces/a path.jsonl",
     reproducer=None,
 )
-COUNTER = finding(
+COUNTER = lesser(
     invariant="counter_counts_only_cached",
     says="num_cached_blocks counts only blocks that are hashed or that a hit skipped",
     severity="bookkeeping",
     signature="counter_counts_only_cached after Preempt",
     sentence="r0 has 2 hashed blocks, yet num_cached_blocks is 3",
-    fails=False,
-    trace=None,
-    reproducer=None,
-    events=(),
 )
 STILL = tuple(
-    finding(
+    lesser(
         kind="still there",
         invariant=invariant,
         signature=f"{invariant} after Schedule",
         known=known,
-        fails=False,
         places=(),
-        trace=None,
-        reproducer=None,
-        events=(),
     )
     for invariant, known in (
         ("cached_block_holds_its_key", "copied_before_filled"),
@@ -117,28 +120,24 @@ STILL = tuple(
         ("step_makes_progress", None),
     )
 )
-MENDED = finding(
+MENDED = lesser(
     kind="mended",
     invariant="engine_survives",
     says="an engine survives every event",
     severity="crash",
     signature="engine_survives after Schedule in _apply_prefix_caching",
-    fails=False,
     known="longer_list_dies_across_ratios",
     places=(),
-    trace=None,
-    reproducer=None,
+    events=EVENTS,
 )
-NOT_COMPARABLE = finding(
+NOT_COMPARABLE = lesser(
     kind="not comparable",
     invariant="held_goes_beyond_answer",
     signature="held_goes_beyond_answer after Complete",
-    fails=False,
     known="held_list_ends_with_prompt",
     places=(),
-    trace=None,
-    reproducer=None,
     parting="event 4 of 14, Complete(P): head dies (AssertionError in allocate_slots: 3)",
+    events=EVENTS,
 )
 OFFLOADS = GateFunction(
     function="v1/simple_kv_offload/manager.py:SimpleCPUOffloadScheduler.request_finished",
@@ -171,16 +170,14 @@ FUNCTIONS = (
         why="it is in no part of the accounting, and uses none of it by name",
     ),
 )
-EXCUSED = finding(
+EXCUSED = lesser(
     kind="costs",
     invariant="room_is_used",
     says="a step schedules each request that it has room for",
     severity="lost performance",
     signature="room_is_used after Schedule, excused: another request was preempted",
     sentence="r1 on E is waiting, and 4 blocks are free, yet the step does not schedule it",
-    fails=False,
-    trace=None,
-    reproducer=None,
+    events=EVENTS,
     excuses=("another request was preempted",),
 )
 COSTS = (
@@ -221,30 +218,41 @@ def gate(**changes: Any) -> Gate:
     return Gate(**QUIET | changes)
 
 
+NOTHING_RAN: dict[str, Any] = {"reached": (), "ran": GateRan(traces=0, sampled=0, steps=0)}
+
+
+def unknown(reason: str, **changes: Any) -> Gate:
+    return gate(exit_code=3, verdict="UNKNOWN", reason=reason, **changes)
+
+
+def with_texts(part: Any, text: str) -> Any:
+    """A part of a result in which each text is this one, but for those of which the schema knows
+    all."""
+    if isinstance(part, tuple):
+        return tuple(with_texts(each, text) for each in part)
+    if isinstance(part, Struct):
+        named = {name: getattr(part, name) for name in part.__struct_fields__}
+        return type(part)(**{name: with_texts(each, text) for name, each in named.items()})
+    fixed = {*get_args(Class), *get_args(Ran), "VIOLATED", "gate"}
+    return text if isinstance(part, str) and part not in fixed else part
+
+
 TRACEBACK = """head cannot be imported
 Traceback (most recent call last):
   File "vllm/v1/core/block_pool.py", line 12, in <module>
     from vllm.v1.core.nothing import Nothing
 ModuleNotFoundError: No module named 'vllm.v1.core.nothing'"""
 
-HOSTILE = "\x1b[31m::error::\x00\u2028]]>&<script>%0A\r\n##[error]x|`*_[a](b) \U0001f600"
+HOSTILE = "\x1b[31m::error::\x00\u2028]]>&<script>%0A\r\n##[error]x|`*_[a](b),\udcff\U0001f600"
 """Characters that mean something to a terminal, to XML, to Markdown or to GitHub."""
 
 HUGE = "huge ] ] > " * 1_000
 
 ALL: dict[str, Gate] = {
     "introduced": gate(
-        exit_code=1,
-        verdict="VIOLATED",
-        findings=(INTRODUCED, *STILL),
-        costs=COSTS,
-        not_run=NOT_RUN,
+        exit_code=1, verdict="VIOLATED", findings=(INTRODUCED, *STILL), costs=COSTS, not_run=NOT_RUN
     ),
-    "several": gate(
-        exit_code=1,
-        verdict="VIOLATED",
-        findings=(COUNTER, LEAK, MENDED, INTRODUCED),
-    ),
+    "several": gate(exit_code=1, verdict="VIOLATED", findings=(COUNTER, LEAK, MENDED, INTRODUCED)),
     "tolerated": gate(verdict="VIOLATED", findings=(COUNTER,)),
     "costs": gate(verdict="COSTS", costs=COSTS, findings=(EXCUSED,)),
     "no effect": gate(
@@ -257,14 +265,11 @@ ALL: dict[str, Gate] = {
         verdict="UNCHANGED",
         reason="the 2 files that differ have other comments and log lines only",
         changed_functions=(),
-        reached=(),
-        ran=GateRan(traces=0, sampled=0, steps=0),
         seconds=4.5,
+        **NOTHING_RAN,
     ),
-    "never ran": gate(
-        exit_code=3,
-        verdict="UNKNOWN",
-        reason="no run executes all that head changes: v1/core/sched/scheduler.py:"
+    "never ran": unknown(
+        "no run executes all that head changes: v1/core/sched/scheduler.py:"
         "Scheduler._preempt_request (line 812, line 815 of base)",
         functions=FUNCTIONS[1:],
         watched=40,
@@ -275,59 +280,27 @@ ALL: dict[str, Gate] = {
         watched=40,
     ),
     "not comparable": gate(findings=(MENDED, NOT_COMPARABLE)),
-    "not driven": gate(
-        exit_code=3,
-        verdict="UNKNOWN",
-        reason="head changes accounting that no run of kvproof drives yet: KV offloading "
-        "(1 function)",
+    "not driven": unknown(
+        "head changes accounting that no run of kvproof drives yet: KV offloading (1 function)",
         changed_functions=(OFFLOADS.function,),
-        reached=(),
-        ran=GateRan(traces=0, sampled=0, steps=0),
         functions=(OFFLOADS, FUNCTIONS[-1]),
         seconds=4.5,
+        **NOTHING_RAN,
     ),
-    "lost": gate(
-        exit_code=3,
-        verdict="UNKNOWN",
-        reason="head cannot be driven with all that base can be driven with",
-        lost=(LOST,),
-    ),
-    "not importable": gate(
-        exit_code=3,
-        verdict="UNKNOWN",
-        reason=TRACEBACK,
-        ran=GateRan(traces=0, sampled=0, steps=0),
-        reached=(),
-    ),
+    "lost": unknown("head cannot be driven with all that base can be driven with", lost=(LOST,)),
+    "not importable": unknown(TRACEBACK, **NOTHING_RAN),
     "no base": gate(base=None, changed_functions=(), reached=(), findings=STILL),
-    "hostile": gate(
-        exit_code=1,
-        verdict="VIOLATED",
-        head=GateTree(name=HOSTILE, version=HOSTILE, fingerprint=HOSTILE, path="a\nb"),
-        findings=(
-            finding(
-                invariant=HOSTILE,
-                says=HOSTILE,
-                origin=HOSTILE,
-                severity=HOSTILE,
-                signature=HOSTILE,
-                sentence=HOSTILE,
-                workload=HOSTILE,
-                cluster=HOSTILE,
-                known=HOSTILE,
-                events=(HOSTILE, "\ud800"),
-                places=(GatePlace(file="a,b:\n%c.py", line=1, function=HOSTILE),),
-                trace="t\udcff.jsonl",
-                reproducer=GateReproducer(path=HOSTILE, head="fails", base="passes"),
-            ),
+    "hostile": with_texts(
+        gate(
+            exit_code=1,
+            verdict="VIOLATED",
+            findings=(finding(known="known"),),
+            lost=(LOST,),
+            not_run=NOT_RUN,
+            functions=FUNCTIONS,
+            reason="a reason",
         ),
-        lost=(GateLost(feature=HOSTILE, entry=HOSTILE, why=HOSTILE),),
-        not_run=(HOSTILE,),
-        functions=(
-            GateFunction(function=HOSTILE, part=HOSTILE, why=HOSTILE),
-            GateFunction(function=HOSTILE, part=None, why=HOSTILE),
-        ),
-        reason=HOSTILE,
+        HOSTILE,
     ),
     "huge": gate(
         exit_code=1,

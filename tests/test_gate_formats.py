@@ -1,28 +1,22 @@
 """The result of the gate on a terminal, as JSON, SARIF, JUnit XML, Markdown and annotations of
 GitHub, whatever texts it has."""
 
-import argparse
 import io
 import json
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from kvproof.cli import gate_files
-from kvproof.cli.command import Parser
 from kvproof.gate.formats import github, junit, markdown, sarif, terminal
-from kvproof.gate.formats.sentences import level
 from kvproof.reports.document import document
 from kvproof.reports.gate_output import Gate
 from kvproof.reports.schemas import schema
 from tests.conftest import TESTDATA
 from tests.gates import ALL, STILL, finding, gate
-from tests.sentences import two_sentences
 
 Golden = Callable[[str, str], None]
 EVERY = pytest.mark.parametrize("name", ALL)
@@ -118,22 +112,12 @@ def sarif_of(result: Gate) -> dict[str, Any]:
 def test_sarif_matches_its_schema(name: str) -> None:
     run = sarif_of(ALL[name])
     assert len(run["results"]) == len(ALL[name].findings)
+    if name == "hostile":  # a severity that nobody knows
+        assert run["results"][0]["level"] == "error"
     [invocation] = run["invocations"]
     assert invocation["executionSuccessful"] == (name not in UNKNOWN)
     assert invocation["exitCode"] == ALL[name].exit_code
     assert len(sarif.document(ALL[name])) < 10_000_000
-
-
-def test_a_result_lies_on_the_changed_lines() -> None:
-    result = sarif_of(ALL["introduced"])["results"][0]
-    place = {
-        "artifactLocation": {
-            "uri": "vllm/v1/core/sched/scheduler.py",
-            "uriBaseId": "%SRCROOT%",
-        },
-        "region": {"startLine": 812},
-    }
-    assert [each["physicalLocation"] for each in result["locations"]] == [place]
 
 
 def test_only_what_is_introduced_is_new_in_sarif() -> None:
@@ -152,10 +136,6 @@ def test_only_what_is_introduced_is_new_in_sarif() -> None:
     assert states["absent"][0]["kind"] == "pass"
     prints = [each["partialFingerprints"]["kvproofSignature/v1"] for each in found["results"]]
     assert len(set(prints)) == len(prints)
-
-
-def test_an_unknown_severity_is_an_error() -> None:
-    assert level(finding(severity="new kind")) == "error"
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -255,23 +235,11 @@ def plain(text: str) -> str:
     return text.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
 
 
-def test_an_annotation_lies_on_the_changed_line() -> None:
-    [command] = github.commands(ALL["introduced"])
-    name, properties, message = read(command)
-    assert name == "error"
-    assert properties == {
-        "file": "vllm/v1/core/sched/scheduler.py",
-        "line": "812",
-        "title": "kvproof: truncated_at_most_once after Schedule (wrong tokens)",
-    }
-    assert message.splitlines()[0].startswith("on head it is not always true that a prompt")
-
-
 def test_hostile_texts_stay_in_their_place() -> None:
     [command] = github.commands(ALL["hostile"])
     name, properties, message = read(command)
-    assert (name, properties["file"]) == ("error", "a,b:\n%c.py")
-    assert set(properties) == {"file", "line", "title"}
+    assert (name, set(properties)) == ("error", {"file", "line", "title"})
+    assert properties["file"].count("[error]x|") == 1
     assert "%0A\\r\\n##[error]" in message
 
 
@@ -289,49 +257,6 @@ def test_annotations_are_few_and_about_what_is_new(name: str) -> None:
         assert kinds == ["notice"]
     if name == "several":  # the job is red by a leak too
         assert kinds == ["error", "error", "notice"]
-
-
-# The options
-
-
-def parsed(*argv: str) -> argparse.Namespace:
-    parser = Parser("kvproof gate")
-    gate_files.add_options(parser)
-    return parser.parse_args(argv)
-
-
-@pytest.fixture
-def step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A step of GitHub Actions: the file of its summary, which exists."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
-    (tmp_path / "summary").write_text("of another step\n", encoding="utf-8")
-    return tmp_path / "summary"
-
-
-@pytest.fixture
-def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.usefixtures("_elsewhere")
-def test_annotations_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    [file] = gate_files.files(parsed("--annotations", "github"), ALL["introduced"])
-    file.write()
-    assert capsys.readouterr().err.startswith("::error file=")
-
-
-def test_a_summary_that_cannot_be_written_changes_no_exit_code(
-    step: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step / "below" / "a file"))
-    [file] = gate_files.files(parsed(), ALL["nothing"])
-    file.write()
-    assert file.error == ""
-    assert two_sentences(capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(("name", "code"), [("costs", 1), ("no effect", 3)])

@@ -84,6 +84,8 @@ def test_the_recipe_for_github_finds_a_mistake_of_one_line(head: Path) -> None:
     new = [each for each in results if each.get("baselineState") == "new"]
     [found] = [each for each in new if each["ruleId"] == "references_are_exact"]
     place_of = found["locations"][0]["physicalLocation"]
+    of_repository = {"uri": "vllm/v1/core/block_pool.py", "uriBaseId": "%SRCROOT%"}
+    assert place_of["artifactLocation"] == of_repository
     line = path.read_text("utf-8").splitlines()[place_of["region"]["startLine"] - 1]
     assert "ref_cnt = 1" in line
 
