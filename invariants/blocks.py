@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from kvproof.invariants.check import check
 from kvproof.invariants.loop import idle, unpaused
 from kvproof.invariants.parties import logical
-from kvproof.model.because import Judged, because, choice, holds, reason, release
+from kvproof.model.because import Judged, because, choice, holds, holds_if, reason, release
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.config.sides import giver, taker
 from kvproof.model.events import Admit, ResetPrefixCache, ResetRunning, Schedule
@@ -293,34 +293,28 @@ def all_blocks_return(seen: Engine | Played) -> Iterator[Judged]:
 def _free_when_idle(engine: Engine) -> Iterator[Judged]:
     if engine.requests or engine.steps:
         return
-    if len(engine.free) == len(engine.blocks) - 1:
-        yield holds()
-    else:
-        yield because(
-            reason("no_request_left", "{engine} has no request left"),
-            reason(
-                "free_blocks",
-                "{free} of its {pool} blocks are free",
-                free=len(engine.free),
-                pool=len(engine.blocks) - 1,
-            ),
-            engine=engine.name,
-        )
+    yield holds_if(len(engine.free) == len(engine.blocks) - 1) or because(
+        reason("no_request_left", "{engine} has no request left"),
+        reason(
+            "free_blocks",
+            "{free} of its {pool} blocks are free",
+            free=len(engine.free),
+            pool=len(engine.blocks) - 1,
+        ),
+        engine=engine.name,
+    )
 
 
 def _free_when_waiting(played: Played) -> Iterator[Judged]:
     for wait in unpaused(played):
         if wait.waiting or wait.transfers or wait.steps or wait.sessions:
             continue
-        if not wait.held:
-            yield holds()
-        else:
-            yield because(
-                idle(wait),
-                reason(
-                    "held", "{blocks} blocks are not free, and no request is left", blocks=wait.held
-                ),
-            )
+        yield holds_if(not wait.held) or because(
+            idle(wait),
+            reason(
+                "held", "{blocks} blocks are not free, and no request is left", blocks=wait.held
+            ),
+        )
 
 
 def _taken_by(step: Step, engine: str) -> set[int]:
@@ -383,25 +377,20 @@ def _taken_early(cluster: Cluster, before: Engine, after: Engine) -> Iterator[Ju
             for b in before.free[place + 1 :]
             if b in after.free and not before.blocks[b].keys and not after.blocks[b].keys
         ]
-        if not left:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "evicts",
-                    "block {block} of {engine} was cached under {tokens} tokens, and is taken for "
-                    "other tokens",
-                    tokens=max(len(key[1]) for key in keys),
-                ),
-                reason("free", "{blocks} free blocks are not cached", blocks=len(left)),
-                excuses=(
-                    choice("a block that is evicted from outside keeps its place in the queue"),
-                )
-                if cluster.evictions
-                else (),
-                engine=before.name,
-                block=block,
-            )
+        yield holds_if(not left) or because(
+            reason(
+                "evicts",
+                "block {block} of {engine} was cached under {tokens} tokens, and is taken for "
+                "other tokens",
+                tokens=max(len(key[1]) for key in keys),
+            ),
+            reason("free", "{blocks} free blocks are not cached", blocks=len(left)),
+            excuses=(choice("a block that is evicted from outside keeps its place in the queue"),)
+            if cluster.evictions
+            else (),
+            engine=before.name,
+            block=block,
+        )
 
 
 def _hits(step: Step) -> set[int]:
@@ -425,19 +414,16 @@ def _queued_early(before: Engine, after: Engine, hit: set[int]) -> Iterator[Judg
     for place, block in enumerate(after.free):
         if block in was_free or not after.blocks[block].keys:
             continue
-        if place > last:
-            yield holds()
-        else:
-            yield because(
-                reason("freed", "block {block} of {engine} is cached, and is freed now"),
-                reason(
-                    "before",
-                    "it will be taken before block {other}, which is cached and was free before",
-                    other=older[-1],
-                ),
-                engine=after.name,
-                block=block,
-            )
+        yield holds_if(place > last) or because(
+            reason("freed", "block {block} of {engine} is cached, and is freed now"),
+            reason(
+                "before",
+                "it will be taken before block {other}, which is cached and was free before",
+                other=older[-1],
+            ),
+            engine=after.name,
+            block=block,
+        )
 
 
 def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iterator[Judged]:
@@ -537,10 +523,7 @@ def ended_requests_free_at_once(step: Step) -> Iterator[Judged]:
             for block in blocks:
                 if block in known:
                     continue
-                if block in used:
-                    yield holds()
-                    continue
-                yield because(
+                yield holds_if(block in used) or because(
                     reason("waits", "block {block} of {engine} waits for steps in flight"),
                     reason("unused", "none of them uses it"),
                     excuses=(

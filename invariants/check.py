@@ -12,8 +12,9 @@ The name of the function is the id of the check, and its docstring the scenario 
 necessary. The type of the first parameter says what is judged, and so where the check is asked. A
 function that names further parameters (`GIVEN`) gets them, as a test of pytest gets its fixtures.
 
-It yields `holds()` for what is right, and `because(...)` for what is not. A check that yields
-nothing had nothing to judge. `invariants.registry` finds all checks in this folder.
+It yields `holds()` for what is right, and `because(...)` for what is not, or of each thing
+`holds_if(right) or because(...)`. A check that yields nothing had nothing to judge.
+`invariants.registry` finds all checks in this folder.
 """
 
 import functools

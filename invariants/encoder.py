@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, choice, holds, reason, release
+from kvproof.model.because import Judged, Reason, because, choice, holds_if, reason, release
 from kvproof.model.facts.connectors import (
     ItemDropped,
     ItemEncoded,
@@ -13,6 +13,15 @@ from kvproof.model.facts.connectors import (
     ItemsOwed,
 )
 from kvproof.model.severity import Severity
+
+
+def _reads_image(fact: ItemRead) -> Reason:
+    return reason(
+        "reads_image",
+        "a step of {request} computes token {token}, of image {item}",
+        token=fact.token,
+        item=fact.item,
+    )
 
 
 @check(
@@ -27,19 +36,12 @@ def encoder_output_is_there(fact: ItemRead) -> Iterator[Judged]:
     a request needs it until the step has run (vllm#38907)."""
     if not fact.there:
         yield because(
-            reason(
-                "reads_image",
-                "a step of {request} computes token {token}, of image {item}",
-                token=fact.token,
-                item=fact.item,
-            ),
+            _reads_image(fact),
             reason("no_output", "the worker does not have what the encoder made of it"),
             request=fact.request,
         )
-    elif fact.kept:
-        yield holds()
     else:
-        yield because(
+        yield holds_if(fact.kept) or because(
             reason("reads", "a step of {request} reads image {item}", item=fact.item),
             reason("unkept", "the encoder cache counts it as free before the step has run"),
             request=fact.request,
@@ -56,16 +58,8 @@ def encoder_output_is_its_own(fact: ItemRead) -> Iterator[Judged]:
     A step that reads anything else answers about another image."""
     if not fact.there:
         return  # cannot be judged: there is nothing to compare
-    if fact.right:
-        yield holds()
-        return
-    yield because(
-        reason(
-            "reads_image",
-            "a step of {request} computes token {token}, of image {item}",
-            token=fact.token,
-            item=fact.item,
-        ),
+    yield holds_if(fact.right) or because(
+        _reads_image(fact),
         reason("other_output", "what the worker has for it is not what the encoder made of it"),
         request=fact.request,
     )
@@ -81,16 +75,8 @@ def images_are_not_cut(fact: ItemRead) -> Iterator[Judged]:
     ends inside the image computes its first tokens without the last ones. Such a model is run with
     `disable_chunked_mm_input`; other engines may cut, and one that does so more often than before
     is told beside its base."""
-    if not fact.cut:
-        yield holds()
-        return
-    yield because(
-        reason(
-            "reads_image",
-            "a step of {request} computes token {token}, of image {item}",
-            token=fact.token,
-            item=fact.item,
-        ),
+    yield holds_if(not fact.cut) or because(
+        _reads_image(fact),
         reason("ends_inside", "the step ends inside the image"),
         excuses=(choice("the engine is set so that it may cut images"),) * fact.may_cut,
         request=fact.request,
@@ -106,10 +92,7 @@ def encoder_instance_encodes_all(fact: ItemsEncoded) -> Iterator[Judged]:
     """An engine that only encodes images (`ec_role` is `ec_producer`) samples nothing: a request
     has ended well when all its images are encoded. If it ends before, its client has an answer, and
     the engine that computes the prompt waits for what nobody encodes (vllm#50275)."""
-    if not fact.lacking:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(not fact.lacking) or because(
         reason("ended_well", "{request} has ended at an engine that only encodes images"),
         reason("unencoded", "no step has encoded {items}", items=fact.lacking),
         request=fact.request,
@@ -124,10 +107,7 @@ def encoder_instance_encodes_all(fact: ItemsEncoded) -> Iterator[Judged]:
 def encoder_drops_what_it_gave_up(fact: ItemDropped) -> Iterator[Judged]:
     """The scheduler names the encoder outputs that a worker must drop. An output that the encoder
     cache has taken again in the same step is still needed (vllm#52482)."""
-    if not fact.counted:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(not fact.counted) or because(
         reason("has", "the encoder cache has image {item}", item=fact.item),
         reason("drops", "the worker is to drop what the encoder made of it"),
     )
@@ -143,10 +123,7 @@ def image_is_encoded_once(fact: ItemEncoded) -> Iterator[Judged]:
     """The encoder of images takes longer than many steps of the model. An ideal, because an encoder
     cache has no room for all images: a scheduler that encodes more of them again than before is
     told beside its base."""
-    if not fact.again:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(not fact.again) or because(
         reason("was_encoded", "an earlier step encoded image {item}", item=fact.item),
         reason("is_encoded", "a step encodes it again, for {request}"),
         excuses=(STILL_THERE if fact.held else DROPPED,),
@@ -168,17 +145,12 @@ def encoder_room_adds_up(fact: ItemsHeld | ItemsOwed) -> Iterator[Judged]:
     """The encoder cache counts tokens. If it frees an image twice, the worker gets more outputs
     than fit. If it never frees an image, no request with an image is scheduled any more."""
     if isinstance(fact, ItemsHeld):
-        if fact.tokens <= fact.room:
-            yield holds(bool(fact.tokens))
-        else:
-            yield because(
-                reason("room", "the encoder cache has room for {room} tokens", room=fact.room),
-                reason("holds", "the worker has outputs for {tokens} tokens", tokens=fact.tokens),
-            )
-    elif fact.taken == fact.there and not fact.used:
-        yield holds(bool(fact.there))
+        yield holds_if(fact.tokens <= fact.room, bool(fact.tokens)) or because(
+            reason("room", "the encoder cache has room for {room} tokens", room=fact.room),
+            reason("holds", "the worker has outputs for {tokens} tokens", tokens=fact.tokens),
+        )
     else:
-        yield because(
+        yield holds_if(fact.taken == fact.there and not fact.used, bool(fact.there)) or because(
             reason(
                 "worker_has",
                 "the engine is idle, and the worker has outputs for {there} tokens",

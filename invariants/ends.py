@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Judged, because, holds, holds_if, reason
 from kvproof.model.facts.connectors import Owed, Past, RequestsEnded, Unfreed, Waits
 from kvproof.model.severity import Severity
 
@@ -87,10 +87,8 @@ def kept_blocks_are_given_back(fact: Unfreed | Owed, past: Past) -> Iterator[Jud
             ),
             request=fact.request,
         )
-    elif not fact.blocks:
-        yield holds()
     else:
-        yield because(
+        yield holds_if(not fact.blocks) or because(
             reason("goes_on", "{steps} steps without any request brought no end", steps=fact.steps)
             if fact.steps
             else reason("nothing_to_do", "the engine says that it has nothing more to do"),

@@ -11,6 +11,7 @@ from kvproof.model.because import (
     because,
     choice,
     holds,
+    holds_if,
     reason,
     release,
 )
@@ -164,33 +165,27 @@ def reset_is_whole(step: Step) -> Iterator[Judged]:
     if isinstance(event, ResetPrefixCache) and not step.effects.resets and after == before:
         yield holds()
         return
-    if not after.cached:
-        yield holds()
-    else:
-        yield because(
+    yield holds_if(not after.cached) or because(
+        reason("was_reset", "the cache of {engine} was reset"),
+        reason(
+            "keeps_entries",
+            "the cache still has {entries} of {before} entries",
+            entries=len(after.cached),
+            before=len(before.cached),
+        ),
+        engine=event.engine,
+    )
+    for request in after.requests:
+        yield holds_if(not request.computed) or because(
             reason("was_reset", "the cache of {engine} was reset"),
             reason(
-                "keeps_entries",
-                "the cache still has {entries} of {before} entries",
-                entries=len(after.cached),
-                before=len(before.cached),
+                "keeps_tokens",
+                "{request} keeps {computed} tokens that were computed before",
+                computed=request.computed,
             ),
             engine=event.engine,
+            request=request.id,
         )
-    for request in after.requests:
-        if not request.computed:
-            yield holds()
-        else:
-            yield because(
-                reason("was_reset", "the cache of {engine} was reset"),
-                reason(
-                    "keeps_tokens",
-                    "{request} keeps {computed} tokens that were computed before",
-                    computed=request.computed,
-                ),
-                engine=event.engine,
-                request=request.id,
-            )
 
 
 @check(
@@ -207,10 +202,7 @@ def reset_is_answered(seen: Step | ResetAnswered) -> Iterator[Judged]:
 
 
 def _answer_to_reset(fact: ResetAnswered) -> Iterator[Judged]:
-    if fact.done:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(fact.done) or because(
         reason("asked_by_user", "the engine is asked to reset its cache"),
         reason(
             "refuses",
@@ -244,19 +236,16 @@ def _reset_of_step(step: Step) -> Iterator[Judged]:
     if not isinstance(event, ResetPrefixCache):
         return
     engine = step.before.engine(event.engine)
-    if step.effects.resets:
-        yield holds()
-    else:
-        yield because(
-            reason("asked", "{engine} is asked to reset its cache"),
-            reason(
-                "refused",
-                "it refuses, and {used} of its blocks are in use",
-                used=len(engine.blocks) - 1 - len(engine.free),
-            ),
-            excuses=_what_uses_blocks(engine),
-            engine=engine.name,
-        )
+    yield holds_if(step.effects.resets) or because(
+        reason("asked", "{engine} is asked to reset its cache"),
+        reason(
+            "refused",
+            "it refuses, and {used} of its blocks are in use",
+            used=len(engine.blocks) - 1 - len(engine.free),
+        ),
+        excuses=_what_uses_blocks(engine),
+        engine=engine.name,
+    )
 
 
 def _what_uses_blocks(engine: Engine) -> Iterator[Excuse]:
@@ -293,10 +282,7 @@ def idle_engine_keeps_nothing(step: Step) -> Iterator[Judged]:
     end of steps in flight are such a note.
     """
     for kept in step.effects.kept:
-        if kept.before and not kept.grew:
-            yield holds()
-            continue
-        yield because(
+        yield holds_if(kept.before and not kept.grew) or because(
             reason(
                 "keeps_entries",
                 "{where} of {engine} has {items} entries from before {engine} was idle",

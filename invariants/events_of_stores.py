@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, choice, holds, reason, release
+from kvproof.model.because import Judged, because, choice, holds, holds_if, reason, release
 from kvproof.model.facts.connectors import Announced, EventTokens, Past
 from kvproof.model.severity import Severity
 
@@ -52,10 +52,7 @@ def events_carry_whole_blocks(fact: Announced) -> Iterator[Judged]:
 def events_have_tokens_of_their_hash(fact: EventTokens) -> Iterator[Judged]:
     """A router learns from events which prefixes a store has: it makes its own keys of the tokens.
     An event that has the tokens of another block sends requests to where their prefix is not."""
-    if fact.prefix.endswith(fact.carried):
-        yield holds()
-        return
-    yield because(
+    yield holds_if(fact.prefix.endswith(fact.carried)) or because(
         reason(
             "carries_tokens",
             "an event of stored blocks has the tokens {carried} for a hash",
@@ -76,15 +73,12 @@ def events_name_their_group(fact: Announced) -> Iterator[Judged]:
     group (vllm#44103)."""
     if fact.groups == 1:
         return
-    if fact.group_tokens is not None:
-        yield holds()
-    else:
-        yield because(
-            reason("groups", "the engine has {groups} cache groups", groups=fact.groups),
-            reason("nameless", "an event of stored blocks names none of them"),
-            # Such an event could name the group of its hashes all the same.
-            excuses=() if fact.tokens else (release("the event has no tokens either"),),
-        )
+    yield holds_if(fact.group_tokens is not None) or because(
+        reason("groups", "the engine has {groups} cache groups", groups=fact.groups),
+        reason("nameless", "an event of stored blocks names none of them"),
+        # Such an event could name the group of its hashes all the same.
+        excuses=() if fact.tokens else (release("the event has no tokens either"),),
+    )
 
 
 @check(
@@ -97,15 +91,12 @@ def events_name_their_tokens(fact: Announced) -> Iterator[Judged]:
     """A router makes its own keys of tokens. The hashes of an event are of no use to a router that
     has not seen the tokens of these blocks in another event. An ideal, because most connectors send
     hashes alone: a connector that names tokens, and no longer does, is told beside its base."""
-    if fact.tokens:
-        yield holds()
-    else:
-        yield because(
-            reason("stored", "an event of stored blocks has {hashes} hashes", hashes=fact.hashes),
-            reason("no_tokens", "it has no tokens"),
-            # No choice: nobody gains by an event that a router cannot read.
-            excuses=(release("the event has hashes alone"),),
-        )
+    yield holds_if(fact.tokens) or because(
+        reason("stored", "an event of stored blocks has {hashes} hashes", hashes=fact.hashes),
+        reason("no_tokens", "it has no tokens"),
+        # No choice: nobody gains by an event that a router cannot read.
+        excuses=(release("the event has hashes alone"),),
+    )
 
 
 @check(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.changes import Engines, Requests, alive, requests, scheduled
 from kvproof.invariants.check import check
-from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason
+from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, holds_if, reason
 from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.events import (
     Admit,
@@ -78,9 +78,10 @@ def _deferred(engine: Engine) -> Counter[int]:
     return Counter(block for _, blocks in engine.deferred for block in blocks)
 
 
-def _about_choice(engine: str, choice: Choice, block: int, how: Reason) -> Judged:
+def _about_choice(engine: str, choice: Choice, block: int, how: str, says: str) -> Judged:
     blocks = reason("block", "block {block} of {engine} ({request})")
-    return because(blocks, how, engine=engine, request=choice.request, block=block)
+    made = reason(how, says, choice=type(choice).__name__)
+    return because(blocks, made, engine=engine, request=choice.request, block=block)
 
 
 @check(
@@ -104,22 +105,17 @@ def taken_blocks_were_free(step: Step) -> Iterator[Judged]:
     before, after = engines
     held = Counter({number: block.refs for number, block in enumerate(before.blocks)})
     for chosen in step.event.chose or ():
-        kind = type(chosen).__name__
         for block in blocks_of(chosen, "hit"):
             held[block] += 1
         for block in blocks_of(chosen, "freed"):
-            if held[block] >= 1:
-                yield holds()
-            else:
-                how = reason("freed", "{choice} frees it, and no request holds it", choice=kind)
-                yield _about_choice(after.name, chosen, block, how)
+            yield holds_if(held[block] >= 1) or _about_choice(
+                after.name, chosen, block, "freed", "{choice} frees it, and no request holds it"
+            )
             held[block] -= 1
         for block in blocks_of(chosen, "taken"):
-            if held[block] <= 0:
-                yield holds()
-            else:
-                how = reason("taken", "{choice} takes it, and it is in use", choice=kind)
-                yield _about_choice(after.name, chosen, block, how)
+            yield holds_if(held[block] <= 0) or _about_choice(
+                after.name, chosen, block, "taken", "{choice} takes it, and it is in use"
+            )
             held[block] += 1
     held += _deferred(after)
     held.subtract(_deferred(before))
@@ -188,10 +184,9 @@ def hit_blocks_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
                 if block == NULL:
                     continue
                 prefixes = [k[1] for k, held in admission.cached if k[0] == index and block in held]
-                if any(_serves(cfg, cfg.groups[index], p, position, admission) for p in prefixes):
-                    yield holds()
-                    continue
-                yield because(
+                yield holds_if(
+                    any(_serves(cfg, cfg.groups[index], p, position, admission) for p in prefixes)
+                ) or because(
                     reason(
                         "gets_block",
                         "{request} on {engine} hits {local_hit} tokens and gets "
@@ -296,20 +291,17 @@ def table_keeps_its_blocks(step: Step, cluster: Cluster) -> Iterator[Judged]:
                     and cluster.engine(after.name).groups[index].attention
                 ):
                     wrong = _moved(old, new, copies)
-                if wrong is None:
-                    yield holds()
-                else:
-                    yield because(
-                        reason(
-                            "table_was",
-                            "the block table of {request} in group {group} of {engine} was {old}",
-                            old=old,
-                        ),
-                        reason("table_is", "{wrong}, and it is now {new}", wrong=wrong, new=new),
-                        engine=after.name,
-                        request=request.name,
-                        group=index,
-                    )
+                yield holds_if(wrong is None) or because(
+                    reason(
+                        "table_was",
+                        "the block table of {request} in group {group} of {engine} was {old}",
+                        old=old,
+                    ),
+                    reason("table_is", "{wrong}, and it is now {new}", wrong=wrong, new=new),
+                    engine=after.name,
+                    request=request.name,
+                    group=index,
+                )
 
 
 def _taken_or_reset(event: Event, before: Engine) -> set[int]:
@@ -428,17 +420,14 @@ def passed_blocks_are_freed(step: Step, cluster: Cluster) -> Iterator[Judged]:
                 continue
             first = first_token_read(group, before.computed - in_flight)
             kept = [block for block in table[: first // group.block_size] if block != NULL]
-            if not kept:
-                yield holds()
-            else:
-                yield because(
-                    reason(
-                        "reads_from",
-                        "{request} on {engine} reads no token before {first} in group {group}",
-                        first=first,
-                    ),
-                    reason("keeps_blocks", "it keeps blocks {kept} of these tokens", kept=kept),
-                    engine=engines.after.name,
-                    request=before.id,
-                    group=index,
-                )
+            yield holds_if(not kept) or because(
+                reason(
+                    "reads_from",
+                    "{request} on {engine} reads no token before {first} in group {group}",
+                    first=first,
+                ),
+                reason("keeps_blocks", "it keeps blocks {kept} of these tokens", kept=kept),
+                engine=engines.after.name,
+                request=before.id,
+                group=index,
+            )

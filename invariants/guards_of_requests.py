@@ -4,9 +4,9 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 
-from kvproof.invariants.changes import Requests, alive, requests, scheduled
+from kvproof.invariants.changes import alive, requests, scheduled
 from kvproof.invariants.check import check
-from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason
+from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, holds_if, reason
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import (
     Abort,
@@ -112,18 +112,15 @@ def step_keeps_its_limits(step: Step, cluster: Cluster) -> Iterator[Judged]:
         return
     before, after = engines
     cfg, tokens = cluster.engine(after.name), batch(step.event)
-    if tokens.total() <= cfg.chunk_tokens:
-        yield holds()
-    else:
-        yield because(
-            reason(
-                "tokens_of_a_step",
-                "a step of {engine} may have {chunk_tokens} tokens",
-                chunk_tokens=cfg.chunk_tokens,
-            ),
-            reason("tokens_scheduled", "{tokens} tokens are scheduled", tokens=tokens.total()),
-            engine=after.name,
-        )
+    yield holds_if(tokens.total() <= cfg.chunk_tokens) or because(
+        reason(
+            "tokens_of_a_step",
+            "a step of {engine} may have {chunk_tokens} tokens",
+            chunk_tokens=cfg.chunk_tokens,
+        ),
+        reason("tokens_scheduled", "{tokens} tokens are scheduled", tokens=tokens.total()),
+        engine=after.name,
+    )
     places = [r.id for r in after.requests if r.status in (RUNNING, PAUSED)]
     if len(places) > cfg.max_requests:
         begun = set(after.running) - set(before.running)
@@ -232,24 +229,6 @@ def _allowed(step: Step, before: Engine, was: Request, now: Request) -> set[int]
     return {0} if begins_anew else {was.computed}
 
 
-def _difference(event: Event, engine: Engine, request: Requests, allowed: set[int]) -> Judged:
-    assert request.before is not None
-    assert request.after is not None
-    return because(
-        reason(
-            "must_have",
-            "{request} on {engine} had {computed} computed tokens, and must have "
-            "{right:either} after this event",
-            computed=request.before.computed,
-            right=sorted(allowed),
-        ),
-        reason("has", "it has {computed}", computed=request.after.computed),
-        excuses=_why_fewer(event, request.before, request.after, max(allowed)),
-        engine=engine.name,
-        request=request.name,
-    )
-
-
 @check(
     "a request counts exactly its scheduled, loaded and hit tokens as computed",
     part="scheduler",
@@ -267,15 +246,23 @@ def computed_tokens_are_those_scheduled(step: Step) -> Iterator[Judged]:
     steps, which compute nothing that counts.
     """
     for engines in alive(step):
-        for request in requests(engines):
-            was, now = request.before, request.after
+        for name, was, now in requests(engines):
             if was is None or now is None:
                 continue
             allowed = _allowed(step, engines.before, was, now)
-            if now.computed in allowed:
-                yield holds()
-            else:
-                yield _difference(step.event, engines.after, request, allowed)
+            yield holds_if(now.computed in allowed) or because(
+                reason(
+                    "must_have",
+                    "{request} on {engine} had {computed} computed tokens, and must have "
+                    "{right:either} after this event",
+                    computed=was.computed,
+                    right=sorted(allowed),
+                ),
+                reason("has", "it has {computed}", computed=now.computed),
+                excuses=_why_fewer(step.event, was, now, max(allowed)),
+                engine=engines.after.name,
+                request=name,
+            )
 
 
 def sampled(before: Engine, event: Complete, request: Request) -> int:
@@ -329,35 +316,28 @@ def output_is_what_was_sampled(step: Step) -> Iterator[Judged]:
             if isinstance(event, Complete) and event.engine == before.name:
                 added = sampled(before, event, was)
             expected = min(len(was.output) + added, was.max_tokens)
-            if len(now.output) == expected:
-                yield holds()
-            else:
-                yield because(
-                    reason(
-                        "had_output",
-                        "{request} on {engine} had {tokens} output tokens, and the "
-                        "event adds {added}",
-                        tokens=len(was.output),
-                        added=added,
-                    ),
-                    reason("has_output", "it has {tokens} output tokens", tokens=len(now.output)),
-                    engine=after.name,
-                    request=name,
-                )
-            if was.prompt == now.prompt:
-                yield holds()
-            else:
-                yield because(
-                    reason(
-                        "had_prompt",
-                        "{request} on {engine} had the prompt {prompt!r}",
-                        prompt=was.prompt,
-                    ),
-                    reason("has_prompt", "its prompt is now {prompt!r}", prompt=now.prompt),
-                    excuses=_why_another_prompt(was.prompt, now.prompt),
-                    engine=after.name,
-                    request=name,
-                )
+            yield holds_if(len(now.output) == expected) or because(
+                reason(
+                    "had_output",
+                    "{request} on {engine} had {tokens} output tokens, and the event adds {added}",
+                    tokens=len(was.output),
+                    added=added,
+                ),
+                reason("has_output", "it has {tokens} output tokens", tokens=len(now.output)),
+                engine=after.name,
+                request=name,
+            )
+            yield holds_if(was.prompt == now.prompt) or because(
+                reason(
+                    "had_prompt",
+                    "{request} on {engine} had the prompt {prompt!r}",
+                    prompt=was.prompt,
+                ),
+                reason("has_prompt", "its prompt is now {prompt!r}", prompt=now.prompt),
+                excuses=_why_another_prompt(was.prompt, now.prompt),
+                engine=after.name,
+                request=name,
+            )
 
 
 LOAD_FAILED = choice("its load has failed, and then the engine is told to end it")
@@ -383,25 +363,22 @@ def request_ends_with_its_last_token(step: Step, cluster: Cluster) -> Iterator[J
                 continue  # the output is of no such request
             tokens = len(was.output) + sampled(engines.before, event, was)
             going = now is not None and now.status in (WAITING, RUNNING, PREEMPTED)
-            if going == (tokens < was.max_tokens):
-                yield holds()
-            else:
-                yield because(
-                    reason(
-                        "has_output",
-                        "{request} on {engine} has {tokens} of its {max_tokens} output tokens",
-                        tokens=tokens,
-                        max_tokens=was.max_tokens,
-                    ),
-                    reason(
-                        "has_status", "its status is {status}", status=now.status if now else "gone"
-                    ),
-                    excuses=[LOAD_FAILED]
-                    if event.failed == name and cluster.load_failure == "fail"
-                    else (),
-                    engine=engines.after.name,
-                    request=name,
-                )
+            yield holds_if(going == (tokens < was.max_tokens)) or because(
+                reason(
+                    "has_output",
+                    "{request} on {engine} has {tokens} of its {max_tokens} output tokens",
+                    tokens=tokens,
+                    max_tokens=was.max_tokens,
+                ),
+                reason(
+                    "has_status", "its status is {status}", status=now.status if now else "gone"
+                ),
+                excuses=[LOAD_FAILED]
+                if event.failed == name and cluster.load_failure == "fail"
+                else (),
+                engine=engines.after.name,
+                request=name,
+            )
 
 
 NEW = GONE = "gone"
@@ -458,10 +435,7 @@ def status_follows_the_event(step: Step) -> Iterator[Judged]:
             old, new = was.status if was else NEW, now.status if now else GONE
             if old == new:
                 continue
-            if new in table.get(old, ()) and _concerned(step, name):
-                yield holds()
-                continue
-            yield because(
+            yield holds_if(new in table.get(old, ()) and _concerned(step, name)) or because(
                 reason("was", "the status of {request} on {engine} was {old}", old=old),
                 reason(
                     "is_after",

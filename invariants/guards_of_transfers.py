@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.changes import alive, scheduled
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Judged, because, holds_if, reason
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import giver, reverse_of
 from kvproof.model.events import LeaseExpire, Schedule, TransferDone, TransferFail, TransferLost
@@ -53,24 +53,19 @@ def load_is_offered(step: Step, cluster: Cluster) -> Iterator[Judged]:
         if not admission.external:
             continue
         offered = _offered(cluster, step, admission)
-        if admission.hit + admission.external <= offered:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "is_offered",
-                    "{engine} is offered {offered} tokens of {request}",
-                    offered=offered,
-                ),
-                reason(
-                    "hits_and_loads",
-                    "it hits {hit} tokens and loads {external} more",
-                    hit=admission.hit,
-                    external=admission.external,
-                ),
-                engine=admission.engine,
-                request=admission.request,
-            )
+        yield holds_if(admission.hit + admission.external <= offered) or because(
+            reason(
+                "is_offered", "{engine} is offered {offered} tokens of {request}", offered=offered
+            ),
+            reason(
+                "hits_and_loads",
+                "it hits {hit} tokens and loads {external} more",
+                hit=admission.hit,
+                external=admission.external,
+            ),
+            engine=admission.engine,
+            request=admission.request,
+        )
 
 
 @check(
@@ -86,22 +81,14 @@ def transfer_follows_the_table(step: Step, cluster: Cluster) -> Iterator[Judged]
         return
     for name in step.changed_transfers:
         was, now = step.before.phase(name), step.after.phase(name)
-        if allowed(way_of(cluster, name), was, step.event, now):
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "phase_was", "the phase of the transfer {name} was {was}", name=name, was=was
-                ),
-                reason(
-                    "phase_is",
-                    "after {event} it is {now}",
-                    event=type(step.event).__name__,
-                    now=now,
-                ),
-                engine=cluster.decode.name,
-                request=giver(cluster, name).request,
-            )
+        yield holds_if(allowed(way_of(cluster, name), was, step.event, now)) or because(
+            reason("phase_was", "the phase of the transfer {name} was {was}", name=name, was=was),
+            reason(
+                "phase_is", "after {event} it is {now}", event=type(step.event).__name__, now=now
+            ),
+            engine=cluster.decode.name,
+            request=giver(cluster, name).request,
+        )
 
 
 def _accounts(engine: Engine) -> tuple[object, ...]:
@@ -122,16 +109,13 @@ def event_stays_on_its_engine(step: Step) -> Iterator[Judged]:
     for was, now in alive(step):
         if now.name == step.event.engine:
             continue
-        if _accounts(was) == _accounts(now):
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "is_event_of",
-                    "{event} is an event of {of}",
-                    event=type(step.event).__name__,
-                    of=step.event.engine,
-                ),
-                reason("other_engine_changed", "requests or blocks of {engine} changed"),
-                engine=now.name,
-            )
+        yield holds_if(_accounts(was) == _accounts(now)) or because(
+            reason(
+                "is_event_of",
+                "{event} is an event of {of}",
+                event=type(step.event).__name__,
+                of=step.event.engine,
+            ),
+            reason("other_engine_changed", "requests or blocks of {engine} changed"),
+            engine=now.name,
+        )

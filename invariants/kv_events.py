@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason, release
+from kvproof.model.because import Judged, because, holds, holds_if, reason, release
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Complete
 from kvproof.model.kv_events import Removed, Stored
@@ -154,18 +154,15 @@ def events_are_published(step: Step, cluster: Cluster) -> Iterator[Judged]:
     # Cannot be judged: without events, and while the output of a step is still to come.
     if not cfg.kv_events or engine.dead or not (output or idle):
         return
-    if cfg.name not in step.effects.unpublished:
-        yield holds()
-    else:
-        yield because(
-            reason("keeps_events", "{engine} keeps KV events back"),
-            reason("output_has_come", "the output of its step has come")
+    yield holds_if(cfg.name not in step.effects.unpublished) or because(
+        reason("keeps_events", "{engine} keeps KV events back"),
+        reason("output_has_come", "the output of its step has come")
+        if output
+        else reason("is_idle", "it has nothing more to do"),
+        excuses=(
+            release("events wait for the next output")
             if output
-            else reason("is_idle", "it has nothing more to do"),
-            excuses=(
-                release("events wait for the next output")
-                if output
-                else release("events outside a step wait for the next step"),
-            ),
-            engine=cfg.name,
-        )
+            else release("events outside a step wait for the next step"),
+        ),
+        engine=cfg.name,
+    )

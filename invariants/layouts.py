@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import combinations
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, Reason, because, holds, reason
+from kvproof.model.because import Judged, Reason, because, holds, holds_if, reason
 from kvproof.model.facts.startup import Pages, StartedGroup, StartedWorker, Startup
 from kvproof.model.plans.engine import WINDOWS, Layer
 from kvproof.model.severity import Severity
@@ -70,14 +70,10 @@ def table_fits_its_layers(start: Startup) -> Iterator[Judged]:
                 entries=group.entries,
                 group=number,
             )
-            if {*group.of_layers} == {group.entries}:
-                yield holds()
-            else:
-                expected = ", ".join(sorted(map(str, group.of_layers)))
-                yield because(
-                    made,
-                    reason("expect", "its layers expect {expected}", expected=expected),
-                )
+            expected = ", ".join(sorted(map(str, group.of_layers)))
+            yield holds_if({*group.of_layers} == {group.entries}) or because(
+                made, reason("expect", "its layers expect {expected}", expected=expected)
+            )
             needed = -(-start.max_model_len // (group.block * start.plan.shards))
             if group.kind != "mamba" and group.entries < needed:
                 yield because(
@@ -132,15 +128,10 @@ def pages_are_of_own_layers(start: Startup) -> Iterator[Judged]:
     alone: for another layer it finds no group, and dies (`allocate_kv_cache`)."""
     for index, worker in enumerate(start.workers):
         for pages in worker.pages:
-            if pages.layer in worker.layers:
-                yield holds()
-            else:
-                yield because(
-                    reason(
-                        "has", "worker {worker} has no {layer}", worker=index, layer=pages.layer
-                    ),
-                    reason("makes", "its config has pages for it"),
-                )
+            yield holds_if(pages.layer in worker.layers) or because(
+                reason("has", "worker {worker} has no {layer}", worker=index, layer=pages.layer),
+                reason("makes", "its config has pages for it"),
+            )
 
 
 @check(
@@ -156,18 +147,15 @@ def pages_lie_apart(start: Startup) -> Iterator[Judged]:
         mine = [pages for pages in worker.pages if pages.layer in worker.layers]
         for pages in mine:
             last = pages.start + (worker.num_blocks - 1) * pages.stride + pages.size
-            if last <= worker.buffers[pages.buffer]:
-                yield holds()
-            else:
-                yield because(
-                    _place(index, pages),
-                    reason(
-                        "ends",
-                        "the last ends at {last} of {bytes} bytes",
-                        last=last,
-                        bytes=worker.buffers[pages.buffer],
-                    ),
-                )
+            yield holds_if(last <= worker.buffers[pages.buffer]) or because(
+                _place(index, pages),
+                reason(
+                    "ends",
+                    "the last ends at {last} of {bytes} bytes",
+                    last=last,
+                    bytes=worker.buffers[pages.buffer],
+                ),
+            )
         home = {name: at for at, group in enumerate(worker.groups) for name in group.layers}
         for one, other in combinations(mine, 2):
             alone = home.get(one.layer) == home.get(other.layer)
@@ -232,27 +220,28 @@ def new_blocks_have_no_old_values(start: Startup) -> Iterator[Judged]:
             met = _meets(worker, group)
             if met is None:
                 yield holds()
-            else:
-                yield because(
-                    reason(
-                        "shared",
-                        "worker {worker}: a block of {one} ({kind}) has the bytes of one of "
-                        "{other} ({of})",
-                        worker=index,
-                        one=met[0],
-                        kind=worker.layers[met[0]].words,
-                        other=met[1],
-                        of=worker.layers[met[1]].words,
-                        feature=_feature(worker, group, *met),
-                    ),
-                    reason(
-                        "not_erased",
-                        "a request takes block {block} for group {group}, and the workers do not "
-                        "erase it",
-                        block=block,
-                        group=group,
-                    ),
-                )
+                continue
+            one, other = met
+            yield because(
+                reason(
+                    "shared",
+                    "worker {worker}: a block of {one} ({kind}) has the bytes of one of "
+                    "{other} ({of})",
+                    worker=index,
+                    one=one,
+                    kind=worker.layers[one].words,
+                    other=other,
+                    of=worker.layers[other].words,
+                    feature=_feature(worker, group, one, other),
+                ),
+                reason(
+                    "not_erased",
+                    "a request takes block {block} for group {group}, and the workers do not "
+                    "erase it",
+                    block=block,
+                    group=group,
+                ),
+            )
 
 
 def _meets(worker: StartedWorker, group: int) -> tuple[str, str] | None:
@@ -314,20 +303,17 @@ def reported_kind_is_kept(start: Startup) -> Iterator[Judged]:
             may = REPORTED.get(group.kind, REPORTED_FOR_ALL)
             if not (group.reported and group.layers):
                 continue
-            if group.reported in may:
-                yield holds()
-            else:
-                yield because(
-                    reason(
-                        "keeps",
-                        "group {group} of {where} keeps: {kind}, {tokens} tokens",
-                        group=number,
-                        where=where,
-                        kind=group.kind,
-                        tokens=group.window or "all",
-                    ),
-                    reason("reported", "vLLM reports it as {reported}", reported=group.reported),
-                )
+            yield holds_if(group.reported in may) or because(
+                reason(
+                    "keeps",
+                    "group {group} of {where} keeps: {kind}, {tokens} tokens",
+                    group=number,
+                    where=where,
+                    kind=group.kind,
+                    tokens=group.window or "all",
+                ),
+                reason("reported", "vLLM reports it as {reported}", reported=group.reported),
+            )
 
 
 def _places(start: Startup) -> Iterator[tuple[str, tuple[StartedGroup, ...]]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import check
 from kvproof.invariants.slots import content, place
-from kvproof.model.because import Excuse, Judged, because, choice, holds, reason
+from kvproof.model.because import Excuse, Judged, because, choice, holds, holds_if, reason
 from kvproof.model.facts.connectors import (
     Begun,
     Holder,
@@ -160,17 +160,13 @@ def recomputed_prompt_is_not_loaded(fact: Matched | Promised) -> Iterator[Judged
     what is loaded has none. Releases before 0.32 left it to the connector (vllm#44592)."""
     if not fact.computes_all:
         return
-    if isinstance(fact, Matched):
-        yield holds()
-    else:
-        yield because(
-            reason(
-                "must_compute",
-                "{request} must compute its whole prompt (skip_reading_prefix_cache)",
-            ),
-            reason("are_loaded", "{tokens} of its tokens are loaded", tokens=fact.tokens),
-            request=fact.request,
-        )
+    yield holds_if(isinstance(fact, Matched)) or because(
+        reason(
+            "must_compute", "{request} must compute its whole prompt (skip_reading_prefix_cache)"
+        ),
+        reason("are_loaded", "{tokens} of its tokens are loaded", tokens=fact.tokens),
+        request=fact.request,
+    )
 
 
 @check(
@@ -183,13 +179,9 @@ def recomputed_prompt_is_not_reused(fact: Begun) -> Iterator[Judged]:
     With a connector, the engine's own cache was still read for it beside Mamba (vllm#48860)."""
     if not fact.computes_all:
         return  # cannot be judged: any other request may begin with what a cache has
-    if not fact.tokens:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(not fact.tokens) or because(
         reason(
-            "must_compute",
-            "{request} must compute its whole prompt (skip_reading_prefix_cache)",
+            "must_compute", "{request} must compute its whole prompt (skip_reading_prefix_cache)"
         ),
         reason("begins_after", "it begins after {tokens} cached tokens", tokens=fact.tokens),
         request=fact.request,
@@ -252,10 +244,8 @@ def reports_are_of_known_transfers(fact: LoadEnded | SendEnded, past: Past) -> I
             )
         else:
             yield holds()
-    elif fact.request in past.sends:
-        yield holds()
     else:
-        yield because(
+        yield holds_if(fact.request in past.sends) or because(
             reason("keeps_no_blocks", "the connector does not keep the blocks of {request}"),
             reason("send_ended", "the worker reports that they are sent"),
             request=fact.request,
@@ -272,18 +262,15 @@ def failed_blocks_are_of_loads(fact: LoadFailed) -> Iterator[Judged]:
     that names other blocks makes requests lose what they computed, and one that names none for a
     load that failed leaves wrong KV in place (vllm#39732, vllm#50687)."""
     others = sorted(set(fact.blocks) - set(fact.loading))
-    if not others:
-        yield holds()
-    else:
-        yield because(
-            reason("loading", "the blocks of loading requests are {loading}", loading=fact.loading),
-            reason(
-                "reported_failed",
-                "the worker reports that the load of blocks {others} failed",
-                others=others,
-            ),
-            block=others[0],
-        )
+    yield holds_if(not others) or because(
+        reason("loading", "the blocks of loading requests are {loading}", loading=fact.loading),
+        reason(
+            "reported_failed",
+            "the worker reports that the load of blocks {others} failed",
+            others=others,
+        ),
+        block=others[0],
+    )
 
 
 @check(

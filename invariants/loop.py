@@ -1,10 +1,20 @@
 """The loop of an engine: its clients are answered, and it waits for a message only if nothing is
 left to do."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason, release
+from kvproof.model.because import (
+    Excuse,
+    Judged,
+    Reason,
+    because,
+    choice,
+    holds,
+    holds_if,
+    reason,
+    release,
+)
 from kvproof.model.facts.connectors import Unpublished
 from kvproof.model.facts.loop import LoopWait, Played
 from kvproof.model.severity import Severity
@@ -40,6 +50,18 @@ def _why_it_waits(wait: LoopWait) -> Iterator[Excuse]:
         yield choice("a client has paused the engine")
 
 
+def _nothing_is_left(
+    played: Played, left: Callable[[LoopWait], Collection[str]], why: Reason
+) -> Iterator[Judged]:
+    """Judge that none of these requests is left where the loop waits; `why` says what is wrong with
+    one that is."""
+    for wait in played.waits:
+        names = left(wait)
+        yield holds(not names)
+        for name in names:
+            yield because(idle(wait), why, excuses=_why_it_waits(wait), request=name)
+
+
 TOLD_TO_END = choice("the engine was told to end")
 
 
@@ -64,18 +86,14 @@ def accepted_request_is_answered(played: Played) -> Iterator[Judged]:
     every pause and every transfer has ended, and the loop runs without end. A loop that waits is
     judged by `idle_engine_has_no_waiting_request`."""
     for one in played.requests:
-        if one.is_answered:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "takes",
-                    "the engine took {request}; no client pauses it, and no transfer is late",
-                ),
-                reason("goes_on", "the loop goes on, and {request} has no end"),
-                excuses=() if played.busy else _why_unanswered(played),
-                request=one.name,
-            )
+        yield holds_if(one.is_answered) or because(
+            reason(
+                "takes", "the engine took {request}; no client pauses it, and no transfer is late"
+            ),
+            reason("goes_on", "the loop goes on, and {request} has no end"),
+            excuses=() if played.busy else _why_unanswered(played),
+            request=one.name,
+        )
 
 
 def _why_unanswered(played: Played) -> Iterator[Excuse]:
@@ -98,14 +116,11 @@ def request_ends_once(played: Played) -> Iterator[Judged]:
     answer has one end, and it may be aborted between two of them."""
     for one in played.requests:
         most = one.most_ends
-        if len(one.ends) <= most:
-            yield holds(len(one.ends))
-        else:
-            yield because(
-                reason("ends", "{request} has ended with {first}", first=one.ends[most - 1]),
-                reason("again", "it ends again, with {second}", second=one.ends[most]),
-                request=one.name,
-            )
+        yield holds_if(len(one.ends) <= most, len(one.ends)) or because(
+            reason("ends", "{request} has ended with {first}", first=one.ends[most - 1]),
+            reason("again", "it ends again, with {second}", second=one.ends[most]),
+            request=one.name,
+        )
 
 
 @check(
@@ -119,16 +134,11 @@ def answer_has_its_tokens(played: Played) -> Iterator[Judged]:
     for one in played.requests:
         if not one.is_whole:
             continue
-        if one.tokens == one.answer:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "ends", "{request} has ended by its length, {answer} tokens", answer=one.answer
-                ),
-                reason("received", "its client received {tokens} tokens", tokens=one.tokens),
-                request=one.name,
-            )
+        yield holds_if(one.tokens == one.answer) or because(
+            reason("ends", "{request} has ended by its length, {answer} tokens", answer=one.answer),
+            reason("received", "its client received {tokens} tokens", tokens=one.tokens),
+            request=one.name,
+        )
 
 
 @check(
@@ -140,14 +150,11 @@ def call_is_answered_once(played: Played) -> Iterator[Judged]:
     """A client that pauses an engine, ends a pause or resets the cache waits for the answer. An
     engine that is told to end is an exception."""
     for method, answers in played.calls:
-        if answers == 1:
-            yield holds()
-        else:
-            yield because(
-                reason("calls", "a client has called {method}", method=method),
-                reason("answers", "it received {answers} answers", answers=answers),
-                excuses=[TOLD_TO_END] if played.stopped else (),
-            )
+        yield holds_if(answers == 1) or because(
+            reason("calls", "a client has called {method}", method=method),
+            reason("answers", "it received {answers} answers", answers=answers),
+            excuses=[TOLD_TO_END] if played.stopped else (),
+        )
 
 
 @check(
@@ -159,13 +166,10 @@ def stopped_engine_ends(played: Played) -> Iterator[Judged]:
     """An engine that is told to end answers or aborts its requests, and ends."""
     if not played.stopped:
         return
-    if played.exited:
-        yield holds()
-    else:
-        yield because(
-            reason("stopped", "the engine is to end, and no transfer is late"),
-            reason("goes_on", "its loop goes on"),
-        )
+    yield holds_if(played.exited) or because(
+        reason("stopped", "the engine is to end, and no transfer is late"),
+        reason("goes_on", "its loop goes on"),
+    )
 
 
 @check(
@@ -180,32 +184,22 @@ def pause_computes_nothing(played: Played) -> Iterator[Judged]:
     before the other parts do (vllm#44483)."""
     yield holds(sum(wait.paused for wait in played.waits))
     for tokens in played.computed:
-        yield _without_tokens(
-            tokens,
+        yield holds_if(not tokens) or because(
             reason("complete", "a client was answered that the engine is paused"),
             reason(
                 "computes", "before the pause ends, a step computes {tokens} tokens", tokens=tokens
             ),
         )
     for tokens in played.asleep:
-        yield _without_tokens(
-            tokens,
+        yield holds_if(not tokens) or because(
             reason("asleep", "a part of the memory of the workers is given up: the engine sleeps"),
             reason("begins", "a step computes {tokens} tokens", tokens=tokens),
         )
     for steps in played.settled:
-        if not steps:
-            yield holds()
-        else:
-            yield because(
-                reason("settles", "the engine takes a pause to be complete"),
-                reason("steps", "{steps} steps are in flight", steps=steps),
-            )
-
-
-def _without_tokens(tokens: int, *reasons: Reason) -> Judged:
-    """Whether a step has no tokens; otherwise the reasons why it must have none."""
-    return because(*reasons) if tokens else holds()
+        yield holds_if(not steps) or because(
+            reason("settles", "the engine takes a pause to be complete"),
+            reason("steps", "{steps} steps are in flight", steps=steps),
+        )
 
 
 @check(
@@ -219,15 +213,10 @@ def front_knows_its_engine(played: Played) -> Iterator[Judged]:
     Unless it receives these, it lets requests pass that wait for ever (vllm#39102), and reports
     other sizes than the engine has (vllm#42967)."""
     for one in played.known:
-        if one.by_front == one.of_engine:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "started", "{what}: the engine has {count}", what=one.what, count=one.of_engine
-                ),
-                reason("knows", "its front knows of {count}", count=one.by_front, feature=one.what),
-            )
+        yield holds_if(one.by_front == one.of_engine) or because(
+            reason("started", "{what}: the engine has {count}", what=one.what, count=one.of_engine),
+            reason("knows", "its front knows of {count}", count=one.by_front, feature=one.what),
+        )
 
 
 @check(
@@ -260,15 +249,8 @@ def ended_load_frees_its_prefill(played: Played) -> Iterator[Judged]:
 def idle_engine_has_no_waiting_request(played: Played) -> Iterator[Judged]:
     """An engine waits for a message when it has nothing to do. A request that is left then has to
     wait until another one happens to arrive."""
-    for wait in played.waits:
-        yield holds(not wait.waiting)
-        for name in wait.waiting:
-            yield because(
-                idle(wait),
-                reason("waits", "{request} has no end yet"),
-                excuses=_why_it_waits(wait),
-                request=name,
-            )
+    waits = reason("waits", "{request} has no end yet")
+    return _nothing_is_left(played, lambda wait: wait.waiting, waits)
 
 
 @check(
@@ -281,17 +263,12 @@ def idle_engine_has_every_output(played: Played) -> Iterator[Judged]:
     the engine waits for a message instead, no client gets its last tokens; this applies to a paused
     engine too."""
     for wait in played.waits:
-        if not wait.steps:
-            yield holds()
-        else:
-            yield because(
-                idle(wait),
-                reason(
-                    "steps",
-                    "{steps} steps are in flight, whose output nobody took",
-                    steps=wait.steps,
-                ),
-            )
+        yield holds_if(not wait.steps) or because(
+            idle(wait),
+            reason(
+                "steps", "{steps} steps are in flight, whose output nobody took", steps=wait.steps
+            ),
+        )
 
 
 @check(
@@ -315,9 +292,7 @@ def idle_engine_has_published(seen: Played | Unpublished) -> Iterator[Judged]:
 
 def _published(waits: Reason, events: int, whose: str) -> Judged:
     """Whether no event is queued when an engine waits."""
-    if not events:
-        return holds()
-    return because(
+    return holds_if(not events) or because(
         waits,
         reason(
             "queued",
@@ -337,15 +312,8 @@ def _published(waits: Reason, events: int, whose: str) -> Judged:
 def idle_engine_awaits_no_transfer(played: Played) -> Iterator[Judged]:
     """Workers report the end of a transfer in a step. An engine that waits for a message while a
     transfer goes on never learns of its end, and the blocks stay allocated (vllm#43433)."""
-    for wait in played.waits:
-        yield holds(not wait.transfers)
-        for name in wait.transfers:
-            yield because(
-                idle(wait),
-                reason("transfers", "the workers have not reported the transfer of {request}"),
-                excuses=_why_it_waits(wait),
-                request=name,
-            )
+    goes_on = reason("transfers", "the workers have not reported the transfer of {request}")
+    return _nothing_is_left(played, lambda wait: wait.transfers, goes_on)
 
 
 @check(
@@ -356,15 +324,8 @@ def idle_engine_awaits_no_transfer(played: Played) -> Iterator[Judged]:
 def workers_forget_ended_requests(played: Played) -> Iterator[Judged]:
     """Workers keep the state of a request until a step says that it has ended. An engine without
     requests has to make one more step for this."""
-    for wait in played.waits:
-        yield holds(not wait.ended)
-        for name in wait.ended:
-            yield because(
-                idle(wait),
-                reason("keeps", "the workers have the state of {request}, which has ended"),
-                excuses=_why_it_waits(wait),
-                request=name,
-            )
+    keeps = reason("keeps", "the workers have the state of {request}, which has ended")
+    return _nothing_is_left(played, lambda wait: wait.ended, keeps)
 
 
 @check(
@@ -401,16 +362,13 @@ def token_has_its_mask(played: Played) -> Iterator[Judged]:
     the form that was asked for, or the request ends with an error (vllm#44006)."""
     for one in played.requests:
         for before, knew in enumerate(one.masks):
-            if knew is not None:
-                yield holds()
-            else:
-                yield because(
-                    _received(before),
-                    reason(
-                        "had_no_mask",
-                        "this one was sampled without a mask of its grammar",
-                        # Where reasoning ends, and behind it, masks are made by different code.
-                        feature="a later token" if before else "the first token",
-                    ),
-                    request=one.name,
-                )
+            yield holds_if(knew is not None) or because(
+                _received(before),
+                reason(
+                    "had_no_mask",
+                    "this one was sampled without a mask of its grammar",
+                    # Where reasoning ends, and behind it, masks are made by different code.
+                    feature="a later token" if before else "the first token",
+                ),
+                request=one.name,
+            )

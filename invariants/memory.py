@@ -347,12 +347,8 @@ def zeroed_blocks_are_new(step: Step, cluster: Cluster) -> Iterator[Judged]:
         if why is None:
             yield holds()
         else:
-            yield because(
-                reason("is_erased", "the worker of {engine} erases block {block} in this step"),
-                why,
-                engine=after.name,
-                block=block,
-            )
+            erased = reason("is_erased", "the worker of {engine} erases block {block} in this step")
+            yield because(erased, why, engine=after.name, block=block)
 
 
 @check(

@@ -4,7 +4,17 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import check
 from kvproof.invariants.room import READY, has_pending_output
-from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason, release
+from kvproof.model.because import (
+    Excuse,
+    Judged,
+    Reason,
+    because,
+    choice,
+    holds,
+    holds_if,
+    reason,
+    release,
+)
 from kvproof.model.config import Cluster
 from kvproof.model.events import Admit, Compute, FinishLoad, Preempt, Release, Schedule
 from kvproof.model.needs import Need
@@ -228,21 +238,18 @@ def priority_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
             # If no request runs, a waiting session is preempted for another session.
             holders = [r for r in waiting if has_blocks[r] and r != made.needy]
             last = max(running or holders, key=rank.__getitem__)
-            if name == last:
-                yield holds()
-            else:
-                yield because(
-                    reason("preempted", "{request} is preempted"),
-                    reason(
-                        "runs_priority",
-                        "{last} runs and has priority {compared}",
-                        last=last,
-                        compared=_compared(rank, last, name),
-                    ),
-                    excuses=_of_sessions(cluster, name, last),
-                    engine=engine.name,
-                    request=name,
-                )
+            yield holds_if(name == last) or because(
+                reason("preempted", "{request} is preempted"),
+                reason(
+                    "runs_priority",
+                    "{last} runs and has priority {compared}",
+                    last=last,
+                    compared=_compared(rank, last, name),
+                ),
+                excuses=_of_sessions(cluster, name, last),
+                engine=engine.name,
+                request=name,
+            )
             has_blocks[name] = False
             running = [r for r in running if r != name]
         elif name in waiting and not isinstance(made, (FinishLoad, Release)):
@@ -252,21 +259,18 @@ def priority_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
             if excuses or name == first:
                 first = min(waiting, key=rank.__getitem__)
                 excuses += _of_blocks(has_blocks[name], has_blocks[first])
-            if name == first:
-                yield holds()
-            else:
-                yield because(
-                    reason("admitted", "{request} is admitted"),
-                    reason(
-                        "waits_priority",
-                        "{first} waits and has priority {compared}",
-                        first=first,
-                        compared=_compared(rank, first, name),
-                    ),
-                    excuses=excuses,
-                    engine=engine.name,
-                    request=name,
-                )
+            yield holds_if(name == first) or because(
+                reason("admitted", "{request} is admitted"),
+                reason(
+                    "waits_priority",
+                    "{first} waits and has priority {compared}",
+                    first=first,
+                    compared=_compared(rank, first, name),
+                ),
+                excuses=excuses,
+                engine=engine.name,
+                request=name,
+            )
             waiting.remove(name)
         if isinstance(made, Compute) and name not in running:
             running.append(name)
@@ -308,21 +312,18 @@ def watermark_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
     admitted = _admitted(step.before.engine(event.engine), event)
     if not admitted or after.dead:
         return  # nothing to judge; of an engine that died in a step, it cannot be judged
-    if len(after.free) >= kept:
-        yield holds()
-    else:
-        yield because(
-            reason("leaves_free", "an admission on {engine} leaves {kept} blocks free", kept=kept),
-            reason(
-                "admitted",
-                "{requests:names} is admitted, and {free} blocks are free",
-                requests=admitted,
-                free=len(after.free),
-            ),
-            excuses=_why_below_watermark(step, admitted),
-            engine=after.name,
-            request=next(reversed(admitted)),
-        )
+    yield holds_if(len(after.free) >= kept) or because(
+        reason("leaves_free", "an admission on {engine} leaves {kept} blocks free", kept=kept),
+        reason(
+            "admitted",
+            "{requests:names} is admitted, and {free} blocks are free",
+            requests=admitted,
+            free=len(after.free),
+        ),
+        excuses=_why_below_watermark(step, admitted),
+        engine=after.name,
+        request=next(reversed(admitted)),
+    )
 
 
 def _why_below_watermark(step: Step, admitted: dict[str, bool]) -> Iterator[Excuse]:

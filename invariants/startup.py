@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, choice, holds, reason
+from kvproof.model.because import Judged, because, choice, holds, holds_if, reason
 from kvproof.model.facts.startup import StartedWorker, Startup
 from kvproof.model.plans.engine import KEEP_ALL
 from kvproof.model.severity import Severity
@@ -20,25 +20,22 @@ def admitted_length_is_served(start: Startup) -> Iterator[Judged]:
     null block, each group, and the memory of each worker (vllm#36030, vllm#41069, vllm#40946)."""
     if start.run is None:
         return
-    if start.run.ended:
-        yield holds()
-    else:
-        yield because(
-            reason(
-                "accepts",
-                "an engine with {blocks} blocks (one of them the null block) accepts requests of "
-                "{tokens} tokens",
-                blocks=start.num_blocks,
-                tokens=start.run.tokens,
-            ),
-            reason(
-                "waits",
-                "such a request, alone, has computed {computed} tokens and waits for ever; it "
-                "lacks {lacks} blocks",
-                computed=start.run.computed,
-                lacks=start.lacks,
-            ),
-        )
+    yield holds_if(start.run.ended) or because(
+        reason(
+            "accepts",
+            "an engine with {blocks} blocks (one of them the null block) accepts requests of "
+            "{tokens} tokens",
+            blocks=start.num_blocks,
+            tokens=start.run.tokens,
+        ),
+        reason(
+            "waits",
+            "such a request, alone, has computed {computed} tokens and waits for ever; it "
+            "lacks {lacks} blocks",
+            computed=start.run.computed,
+            lacks=start.lacks,
+        ),
+    )
 
 
 @check(
@@ -90,10 +87,7 @@ def needed_blocks_are_enough(start: Startup) -> Iterator[Judged]:
     plan = start.plan
     if start.blocks is None or plan.counted_from != "need" or plan.blocks < 0 or start.died:
         return  # cannot be judged: nobody knows whether the request fits
-    if not start.refused and start.max_model_len >= plan.max_model_len:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(not start.refused and start.max_model_len >= plan.max_model_len) or because(
         reason(
             "held",
             "each worker has {blocks} blocks, and a request of {tokens} tokens, alone, held no "
@@ -122,13 +116,10 @@ def plenty_of_memory_is_enough(start: Startup) -> Iterator[Judged]:
     needless: no amount of memory gives its user an engine."""
     if start.blocks is not None:
         return
-    if not start.refused:
-        yield holds(start.accepted)
-    else:
-        yield because(
-            reason("plenty", "each worker has plenty of memory"),
-            reason("does_not_start", "vLLM refuses: {words}", words=start.refused),
-        )
+    yield holds_if(not start.refused, start.accepted) or because(
+        reason("plenty", "each worker has plenty of memory"),
+        reason("does_not_start", "vLLM refuses: {words}", words=start.refused),
+    )
 
 
 @check(
@@ -142,13 +133,10 @@ def memory_becomes_blocks(start: Startup) -> Iterator[Judged]:
     free to keep back."""
     if start.plan.override or start.blocks is None:
         return
-    if start.num_blocks >= start.blocks - 1:
-        yield holds()
-    else:
-        yield because(
-            reason("room", "each worker has memory for {blocks} blocks", blocks=start.blocks),
-            reason("made", "the engine has {blocks}", blocks=start.num_blocks),
-        )
+    yield holds_if(start.num_blocks >= start.blocks - 1) or because(
+        reason("room", "each worker has memory for {blocks} blocks", blocks=start.blocks),
+        reason("made", "the engine has {blocks}", blocks=start.num_blocks),
+    )
 
 
 @check(
@@ -163,18 +151,15 @@ def memory_is_not_exceeded(start: Startup) -> Iterator[Judged]:
         return
     for index, worker in enumerate(start.workers):
         allocated = sum(worker.buffers)
-        if allocated <= worker.memory_bytes:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "has",
-                    "worker {worker} has {memory} bytes for KV caches",
-                    worker=index,
-                    memory=worker.memory_bytes,
-                ),
-                reason("allocates", "it has to allocate {bytes}", bytes=allocated),
-            )
+        yield holds_if(allocated <= worker.memory_bytes) or because(
+            reason(
+                "has",
+                "worker {worker} has {memory} bytes for KV caches",
+                worker=index,
+                memory=worker.memory_bytes,
+            ),
+            reason("allocates", "it has to allocate {bytes}", bytes=allocated),
+        )
 
 
 @check(
@@ -187,13 +172,10 @@ def override_is_the_number(start: Startup) -> Iterator[Judged]:
     (vllm#41069)."""
     if not start.plan.override or start.blocks is None:
         return
-    if start.blocks == start.num_blocks:
-        yield holds()
-    else:
-        yield because(
-            reason("set", "num_gpu_blocks_override is {blocks}", blocks=start.blocks),
-            reason("made", "the engine has {blocks} blocks", blocks=start.num_blocks),
-        )
+    yield holds_if(start.blocks == start.num_blocks) or because(
+        reason("set", "num_gpu_blocks_override is {blocks}", blocks=start.blocks),
+        reason("made", "the engine has {blocks} blocks", blocks=start.num_blocks),
+    )
 
 
 @check(
@@ -215,25 +197,22 @@ def concurrency_is_what_fits(start: Startup) -> Iterator[Judged]:
     steps = start.in_flight_tokens // start.plan.chunk_tokens + bool(start.plan.drafts)
     between = sum(group.kind == "mamba" for group in start.groups) * steps
     most = start.num_blocks / max(start.run.held_max - between, 1)
-    if least <= start.concurrency <= most:
-        yield holds()
-    else:
-        yield because(
-            reason(
-                "fits",
-                "{blocks} blocks; a request of {tokens} tokens held {held}, and {enough} are "
-                "enough for it",
-                blocks=start.num_blocks,
-                tokens=tokens,
-                held=start.run.held_max,
-                enough=start.enough_for(tokens) - 1,
-            ),
-            reason(
-                "reported",
-                "vLLM reports that {times} such requests fit",
-                times=f"{start.concurrency:.2f}",
-            ),
-        )
+    yield holds_if(least <= start.concurrency <= most) or because(
+        reason(
+            "fits",
+            "{blocks} blocks; a request of {tokens} tokens held {held}, and {enough} are "
+            "enough for it",
+            blocks=start.num_blocks,
+            tokens=tokens,
+            held=start.run.held_max,
+            enough=start.enough_for(tokens) - 1,
+        ),
+        reason(
+            "reported",
+            "vLLM reports that {times} such requests fit",
+            times=f"{start.concurrency:.2f}",
+        ),
+    )
 
 
 @check(
@@ -280,13 +259,10 @@ def workers_know_the_length(start: Startup) -> Iterator[Judged]:
     """Workers make their buffers before the memory is known. If vLLM then fits the largest length
     to the memory, it informs them (vllm#31260)."""
     known = start.known_tokens or start.plan.max_model_len
-    if known == start.max_model_len:
-        yield holds()
-    else:
-        yield because(
-            reason("fitted", "requests have at most {tokens} tokens", tokens=start.max_model_len),
-            reason("known", "the workers know of {tokens}", tokens=known),
-        )
+    yield holds_if(known == start.max_model_len) or because(
+        reason("fitted", "requests have at most {tokens} tokens", tokens=start.max_model_len),
+        reason("known", "the workers know of {tokens}", tokens=known),
+    )
 
 
 @check(

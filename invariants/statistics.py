@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import check
 from kvproof.invariants.loop import idle, nothing_left
-from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
+from kvproof.model.because import Excuse, Judged, because, choice, holds, holds_if, reason, release
 from kvproof.model.facts.connectors import CacheStatistics, PromptReported, TokensLookedUp
 from kvproof.model.facts.loop import LoopWait, Played
 from kvproof.model.severity import Severity
@@ -21,24 +21,21 @@ def statistics_count_once(fact: CacheStatistics) -> Iterator[Judged]:
     ask again later, and an admission may fail; a request is still one request (vllm#48860). One
     whose load failed gives its blocks back and may be looked up once more. One that ends before its
     admission may not be looked up at all."""
-    if fact.looked_up == fact.arrived:
-        yield holds(fact.looked_up)
-    else:
-        yield because(
-            reason(
-                "arrived",
-                "{arrived} requests have arrived, and {failed} loads failed",
-                arrived=fact.arrived,
-                failed=fact.failed,
-            ),
-            reason(
-                "counted",
-                "the statistics of the {where} prefix cache count {counted} requests",
-                where=fact.where,
-                counted=fact.looked_up,
-            ),
-            excuses=_why_not_once(fact),
-        )
+    yield holds_if(fact.looked_up == fact.arrived, fact.looked_up) or because(
+        reason(
+            "arrived",
+            "{arrived} requests have arrived, and {failed} loads failed",
+            arrived=fact.arrived,
+            failed=fact.failed,
+        ),
+        reason(
+            "counted",
+            "the statistics of the {where} prefix cache count {counted} requests",
+            where=fact.where,
+            counted=fact.looked_up,
+        ),
+        excuses=_why_not_once(fact),
+    )
 
 
 def _why_not_once(fact: CacheStatistics) -> Iterator[Excuse]:
@@ -62,10 +59,7 @@ def statistics_count_tokens(fact: TokensLookedUp) -> Iterator[Judged]:
     """A hit rate is a share of tokens. A connector is asked for the tokens that the engine's own
     cache does not have: if all tokens of a prompt count there, its hit rate looks lower than it is
     (vllm#30522)."""
-    if fact.counted == fact.admitted:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(fact.counted == fact.admitted) or because(
         reason(
             "were_looked_up",
             "requests looked up {asked} tokens in the {where} prefix cache, which had {hit}",
@@ -94,10 +88,7 @@ def reported_tokens_are_cached(fact: PromptReported) -> Iterator[Judged]:
     if fact.cached is None or not fact.whole:
         return  # cannot be judged: nothing is reported, or nothing is cached
     found = fact.local + fact.external
-    if max(fact.whole - found, 0) <= fact.cached <= fact.computed:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(max(fact.whole - found, 0) <= fact.cached <= fact.computed) or because(
         reason(
             "whole_blocks",
             "whole blocks have the first {whole} of {tokens} tokens of {request}, and {found} were "
@@ -172,26 +163,21 @@ def metrics_add_up(played: Played) -> Iterator[Judged]:
     did, says = played.did, played.exported
     if did is None or says is None:
         return
-    if says.answered == did.answered:
-        yield holds()
-    else:
-        yield because(
-            reason("received", "clients received {tokens} tokens", tokens=did.answered),
-            reason(
-                "answers",
-                "the metrics say that {tokens} were answered",
-                tokens=says.answered,
-                feature="answers",
-            ),
-        )
+    yield holds_if(says.answered == did.answered) or because(
+        reason("received", "clients received {tokens} tokens", tokens=did.answered),
+        reason(
+            "answers",
+            "the metrics say that {tokens} were answered",
+            tokens=says.answered,
+            feature="answers",
+        ),
+    )
     last = played.waits[-1] if played.waits else None
     # A loop that was stopped while it ran cannot be judged: it may have more to export.
     if last is None or not nothing_left(last) or played.busy:
         pass
-    elif not any(says.now):
-        yield holds()
     else:
-        yield because(
+        yield holds_if(not any(says.now)) or because(
             idle(last),
             reason("left", "no request, step or transfer is left, and every block is free"),
             reason(
@@ -204,24 +190,21 @@ def metrics_add_up(played: Played) -> Iterator[Judged]:
                 feature="an idle engine",
             ),
         )
-    if says.computed == did.computed:
-        yield holds()
-    else:
-        yield because(
-            reason(
-                "computed",
-                "steps computed {tokens} tokens, and {requests} requests got an answer",
-                tokens=did.computed,
-                requests=did.requests,
-            ),
-            reason(
-                "steps",
-                "the metrics say that steps had {tokens}",
-                tokens=says.computed,
-                feature="steps",
-            ),
-            excuses=_why_other_steps(says.computed - did.computed, did.requests),
-        )
+    yield holds_if(says.computed == did.computed) or because(
+        reason(
+            "computed",
+            "steps computed {tokens} tokens, and {requests} requests got an answer",
+            tokens=did.computed,
+            requests=did.requests,
+        ),
+        reason(
+            "steps",
+            "the metrics say that steps had {tokens}",
+            tokens=says.computed,
+            feature="steps",
+        ),
+        excuses=_why_other_steps(says.computed - did.computed, did.requests),
+    )
 
 
 def _why_other_steps(more: int, answers: int) -> Iterator[Excuse]:

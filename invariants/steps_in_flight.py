@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, choice, holds, reason
+from kvproof.model.because import Judged, because, choice, holds_if, reason
 from kvproof.model.config import Cluster
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -59,23 +59,18 @@ def placeholders_are_samples_in_flight(engine: Engine, cluster: Cluster) -> Iter
     for name in sorted({*held, *dict(engine.pending)}):
         flights = [f for f in engine.flights(name) if f.fate == COUNTS and name in held]
         samples = sum(flight.samples + flight.ahead for flight in flights)
-        if engine.placeholders(name) == samples:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "steps_sample",
-                    "steps in flight on {engine} sample {samples} tokens of {request}",
-                    samples=samples,
-                ),
-                reason(
-                    "placeholders",
-                    "it has {pending} placeholders",
-                    pending=engine.placeholders(name),
-                ),
-                engine=engine.name,
-                request=name,
-            )
+        yield holds_if(engine.placeholders(name) == samples) or because(
+            reason(
+                "steps_sample",
+                "steps in flight on {engine} sample {samples} tokens of {request}",
+                samples=samples,
+            ),
+            reason(
+                "placeholders", "it has {pending} placeholders", pending=engine.placeholders(name)
+            ),
+            engine=engine.name,
+            request=name,
+        )
     for request in engine.requests:
         yield from _ahead(engine, request, cluster.engine(engine.name).drafts)
 
@@ -108,17 +103,14 @@ def settled_frees(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
         request = engine.find(flight.request)
         held = {b for table in request.tables for b in table} if request else set()
         lost = set(flight.blocks) - (held if runs else held | waiting)
-        if not lost:
-            yield holds(len(flight.blocks))
-        else:
-            yield because(
-                reason(
-                    "step_uses",
-                    "a step in flight on {engine} uses blocks {lost} for {request}",
-                    lost=sorted(lost),
-                ),
-                reason("were_freed", "the blocks were freed"),
-                excuses=() if runs or receives else [IN_ORDER],
-                engine=engine.name,
-                request=flight.request,
-            )
+        yield holds_if(not lost, len(flight.blocks)) or because(
+            reason(
+                "step_uses",
+                "a step in flight on {engine} uses blocks {lost} for {request}",
+                lost=sorted(lost),
+            ),
+            reason("were_freed", "the blocks were freed"),
+            excuses=() if runs or receives else [IN_ORDER],
+            engine=engine.name,
+            request=flight.request,
+        )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from kvproof.invariants.check import check
 from kvproof.invariants.engines import message_of
 from kvproof.invariants.slots import content
-from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
+from kvproof.model.because import Excuse, Judged, because, choice, holds, holds_if, reason, release
 from kvproof.model.facts.connectors import (
     AskedAfterReset,
     Closed,
@@ -81,10 +81,7 @@ def reset_forgets(fact: AskedAfterReset) -> Iterator[Judged]:
     """`reset_cache` is called when what is stored has become wrong: after an update of the weights.
     A connector that says that it has reset its cache, and then offers a prefix that was stored
     before, gives answers of the old weights."""
-    if not fact.tokens or fact.end <= fact.fresh:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(not fact.tokens or fact.end <= fact.fresh) or because(
         reason(
             "was_reset",
             "the connector's cache was reset, and steps computed {fresh} tokens of {request} since",
@@ -127,8 +124,9 @@ def reset_is_carried_out(fact: ResetAnswered) -> Iterator[Judged]:
     if fact.death is None:
         yield holds()
         return
+    where = fact.death.function
     yield because(
-        reason("reset_raised", "a reset raised an exception in {where}", where=fact.death.function),
+        reason("reset_raised", "a reset raised an exception in {where}", where=where),
         message_of(fact.death),
     )
 
@@ -142,21 +140,16 @@ def saved_states_are_of_the_prompt(fact: StateSaved) -> Iterator[Judged]:
     """The client of a request gets the path of a file, and trains or judges with what is in it. A
     file of another block, or of another request, is not noticed: the numbers look alike
     (vllm#45849, where states were read by the block table of another cache group)."""
-    if fact.found == fact.expected:
-        yield holds()
-        return
-    if fact.there:
-        has = reason("file_has", "its file has {content} there", content=content(fact.found))
-    else:
-        has = reason("file_ends", "its file has nothing there")
-    yield because(
+    yield holds_if(fact.found == fact.expected) or because(
         reason(
             "ended_with_states",
             "{request} has ended, and token {token} of its prompt has {content}",
             token=fact.token,
             content=content(fact.expected),
         ),
-        has,
+        reason("file_has", "its file has {content} there", content=content(fact.found))
+        if fact.there
+        else reason("file_ends", "its file has nothing there"),
         request=fact.request,
     )
 
@@ -258,10 +251,7 @@ def tiers_are_asked_once(fact: TierLoads) -> Iterator[Judged]:
 def tier_is_notified_of_the_request(fact: TierNotified) -> Iterator[Judged]:
     """A tier keeps data for each request from its start to its end. If it was never notified of the
     start, it finds no data when it is notified of the end (vllm#46284)."""
-    if fact.begun:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(fact.begun) or because(
         reason("never", "{tier} was never notified of {request}", tier=fact.tier),
         reason("ended", "it is notified that the request ended"),
         # No choice: a tier that keeps nothing gains nothing by it, and one that does needs both.
@@ -279,10 +269,7 @@ def tier_is_notified_last(fact: TierCalled) -> Iterator[Judged]:
     """When a tier is notified that a request has ended, it drops what it keeps for that request.
     Work that is submitted afterwards makes this data again, and no later notice removes it
     (vllm#45823)."""
-    if not fact.ended:
-        yield holds()
-        return
-    yield because(
+    yield holds_if(not fact.ended) or because(
         reason("notified_of_end", "{tier} was notified that {request} has ended", tier=fact.tier),
         reason("submits", "then {call} is called for it", call=fact.call),
         request=fact.request,
@@ -315,10 +302,7 @@ def closed_at_shutdown(fact: Closed) -> Iterator[Judged]:
     """A connector may open named files in shared memory, and clients of stores with memory of their
     own. If they stay open after the shutdown of an engine, a process that starts another engine has
     them twice (vllm#45206)."""
-    if not fact.left:
-        yield holds(fact.opened)
-        return
-    yield because(
+    yield holds_if(not fact.left, fact.opened) or because(
         reason("ended", "the workers and the scheduler were shut down"),
         reason("open", "{what}: {number} still open", what=fact.what, number=fact.left),
     )

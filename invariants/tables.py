@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun, whole_blocks
 from kvproof.invariants.check import check
-from kvproof.model.because import Excuse, Judged, because, choice, holds, reason
+from kvproof.model.because import Excuse, Judged, because, choice, holds, holds_if, reason
 from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -34,25 +34,20 @@ def table_fits_its_tokens(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
         held += cfg.drafts * cfg.steps_in_flight
         for index, table in enumerate(request.tables):
             most = _entries_for(cfg, cfg.groups[index], held)
-            if len(table) <= most:
-                yield holds()
-            else:
-                yield because(
-                    reason(
-                        "needs_blocks",
-                        "{request} on {engine} holds {held} tokens, which need "
-                        "{most} blocks of group {group}",
-                        held=held,
-                        most=most,
-                    ),
-                    reason(
-                        "table_has", "its block table has {entries} entries", entries=len(table)
-                    ),
-                    excuses=_why_more(cluster, cfg, request, index),
-                    engine=engine.name,
-                    request=request.id,
-                    group=index,
-                )
+            yield holds_if(len(table) <= most) or because(
+                reason(
+                    "needs_blocks",
+                    "{request} on {engine} holds {held} tokens, which need "
+                    "{most} blocks of group {group}",
+                    held=held,
+                    most=most,
+                ),
+                reason("table_has", "its block table has {entries} entries", entries=len(table)),
+                excuses=_why_more(cluster, cfg, request, index),
+                engine=engine.name,
+                request=request.id,
+                group=index,
+            )
 
 
 def _entries_for(cfg: EngineConfig, group: Group, tokens: int) -> int:
@@ -142,19 +137,16 @@ def predicted_is_taken(step: Step) -> Iterator[Judged]:
     blocks, and then allocates. If the prediction is too low, the pool raises in the middle of a
     step (vllm#46892). If it is too high, a request that fits waits, or preempts another request."""
     for allocation in step.effects.allocations:
-        if allocation.predicted == allocation.taken:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "predicted",
-                    "the prediction for {request} on {engine} is {predicted} blocks",
-                    predicted=allocation.predicted,
-                ),
-                reason("took", "{request} took {taken} blocks", taken=allocation.taken),
-                engine=allocation.engine,
-                request=allocation.request,
-            )
+        yield holds_if(allocation.predicted == allocation.taken) or because(
+            reason(
+                "predicted",
+                "the prediction for {request} on {engine} is {predicted} blocks",
+                predicted=allocation.predicted,
+            ),
+            reason("took", "{request} took {taken} blocks", taken=allocation.taken),
+            engine=allocation.engine,
+            request=allocation.request,
+        )
 
 
 def _counters(cluster: Cluster, engine: Engine) -> Iterator[tuple[Request, int, int, int, bool]]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import check
 from kvproof.invariants.parties import WRITTEN, blocks_filled, blocks_sent, kernel_block
-from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, reason
+from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, holds_if, reason
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.config.sides import giver, incoming, is_reverse, taker
 from kvproof.model.events import Complete
@@ -46,26 +46,23 @@ def prefill_and_decode_agree(state: State, cluster: Cluster) -> Iterator[Judged]
             continue
         loaded = request.hit + request.external
         divisible = is_reverse(transfer.request) and all(g.kind == "full" for g in sink.groups)
-        if loaded == transfer.tokens:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "sends_tokens",
-                    "{source} sends the KV and states of {tokens} tokens of {sent}",
-                    source=source.name,
-                    tokens=transfer.tokens,
-                    sent=sent,
-                ),
-                reason(
-                    "counts_as_computed",
-                    "{engine} counts {loaded} tokens as computed after the load",
-                    loaded=loaded,
-                ),
-                excuses=(LOADS_A_PART,) if divisible and loaded < transfer.tokens else (),
-                engine=sink.name,
-                request=taken,
-            )
+        yield holds_if(loaded == transfer.tokens) or because(
+            reason(
+                "sends_tokens",
+                "{source} sends the KV and states of {tokens} tokens of {sent}",
+                source=source.name,
+                tokens=transfer.tokens,
+                sent=sent,
+            ),
+            reason(
+                "counts_as_computed",
+                "{engine} counts {loaded} tokens as computed after the load",
+                loaded=loaded,
+            ),
+            excuses=(LOADS_A_PART,) if divisible and loaded < transfer.tokens else (),
+            engine=sink.name,
+            request=taken,
+        )
 
 
 @check(
@@ -112,26 +109,23 @@ def paired_lists_are_equal(state: State, cluster: Cluster) -> Iterator[Judged]:
     whole list (review of vllm#42554)."""
     for transfer in state.transfers:
         for group, (local, remote) in enumerate(transfer.pairs):
-            if len(local) == len(remote):
-                yield holds()
-            else:
-                yield because(
-                    reason(
-                        "fills_blocks",
-                        "D fills {count} blocks {local} of {request} in group {group}",
-                        count=len(local),
-                        local=local,
-                    ),
-                    reason(
-                        "sends_blocks",
-                        "P sends {count} blocks {remote}",
-                        count=len(remote),
-                        remote=remote,
-                    ),
-                    engine=cluster.decode.name,
-                    request=transfer.request,
-                    group=group,
-                )
+            yield holds_if(len(local) == len(remote)) or because(
+                reason(
+                    "fills_blocks",
+                    "D fills {count} blocks {local} of {request} in group {group}",
+                    count=len(local),
+                    local=local,
+                ),
+                reason(
+                    "sends_blocks",
+                    "P sends {count} blocks {remote}",
+                    count=len(remote),
+                    remote=remote,
+                ),
+                engine=cluster.decode.name,
+                request=transfer.request,
+                group=group,
+            )
 
 
 def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
@@ -170,28 +164,24 @@ def paired_offsets_are_equal(step: Step, cluster: Cluster) -> Iterator[Judged]:
             for here, there in zip(local, remote, strict=False):
                 to = offset(ours.tables[group], here, sink.physical_per_logical, width)
                 origin = offset(theirs.tables[group], there, source.physical_per_logical, width)
-                if to == origin:
-                    yield holds()
-                else:
-                    yield because(
-                        reason(
-                            "holds_tokens_from",
-                            "{here} holds the tokens of {request} "
-                            "from token {to} on in group {group}",
-                            here=kernel_block(sink, here),
-                            to=to,
-                        ),
-                        reason(
-                            "is_read_from",
-                            "it is read from {there}, whose tokens start at {origin}",
-                            there=kernel_block(source, there),
-                            origin=origin,
-                        ),
-                        engine=sink.name,
-                        request=taken,
-                        group=group,
-                        block=here,
-                    )
+                yield holds_if(to == origin) or because(
+                    reason(
+                        "holds_tokens_from",
+                        "{here} holds the tokens of {request} from token {to} on in group {group}",
+                        here=kernel_block(sink, here),
+                        to=to,
+                    ),
+                    reason(
+                        "is_read_from",
+                        "it is read from {there}, whose tokens start at {origin}",
+                        there=kernel_block(source, there),
+                        origin=origin,
+                    ),
+                    engine=sink.name,
+                    request=taken,
+                    group=group,
+                    block=here,
+                )
 
 
 def _lost(
@@ -277,21 +267,20 @@ def nothing_kept_for_nobody(state: State, cluster: Cluster) -> Iterator[Judged]:
             continue
         request = decode.find(transfer.request)
         served = request is not None and bool(request.tables)
-        if not served and (decode.name, transfer.request) not in state.ended:
-            yield holds()
-        else:
-            yield because(
-                reason("runs", "{engine} runs {request} and loads nothing")
-                if served
-                else reason("has_ended", "{engine} has ended {request} and loads nothing"),
-                reason(
-                    "no_report_and_keeps",
-                    "D sent no report, and P keeps blocks {blocks} for it",
-                    blocks=transfer.remote,
-                ),
-                engine=decode.name,
-                request=transfer.request,
-            )
+        yield holds_if(
+            not served and (decode.name, transfer.request) not in state.ended
+        ) or because(
+            reason("runs", "{engine} runs {request} and loads nothing")
+            if served
+            else reason("has_ended", "{engine} has ended {request} and loads nothing"),
+            reason(
+                "no_report_and_keeps",
+                "D sent no report, and P keeps blocks {blocks} for it",
+                blocks=transfer.remote,
+            ),
+            engine=decode.name,
+            request=transfer.request,
+        )
 
 
 def _moved_on(sink: EngineConfig, offered: int, prompt: int) -> tuple[Excuse, ...]:
@@ -328,27 +317,24 @@ def offered_tokens_are_loaded(step: Step, cluster: Cluster) -> Iterator[Judged]:
         if is_reverse(name):
             offered = min(offered, len(admission.tokens))
             excuses = _moved_on(sink, transfer.tokens, len(admission.tokens))
-        if admission.hit + admission.external >= offered:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "offers",
-                    "{source} offers {offered} tokens of {sent}",
-                    source=source.name,
-                    offered=offered,
-                    sent=sent,
-                ),
-                reason(
-                    "hits_and_loads",
-                    "{engine} hits {hit} tokens, loads {external} and recomputes the rest",
-                    hit=admission.hit,
-                    external=admission.external,
-                ),
-                excuses=excuses,
-                engine=sink.name,
-                request=admission.request,
-            )
+        yield holds_if(admission.hit + admission.external >= offered) or because(
+            reason(
+                "offers",
+                "{source} offers {offered} tokens of {sent}",
+                source=source.name,
+                offered=offered,
+                sent=sent,
+            ),
+            reason(
+                "hits_and_loads",
+                "{engine} hits {hit} tokens, loads {external} and recomputes the rest",
+                hit=admission.hit,
+                external=admission.external,
+            ),
+            excuses=excuses,
+            engine=sink.name,
+            request=admission.request,
+        )
 
 
 @check(
@@ -365,21 +351,18 @@ def truncated_at_most_once(engine: Engine) -> Iterator[Judged]:
     for request in engine.requests:
         sent = request.submitted_prompt_tokens
         lost = sent - len(request.prompt)
-        if lost in (0, 1):
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "was_submitted",
-                    "{request} was submitted to {engine} with {sent} prompt tokens"
-                    + (" and preempted" if request.preemptions else ""),
-                    sent=sent,
-                    preemptions=request.preemptions,
-                ),
-                reason("prompt_has", "its prompt has {tokens} tokens", tokens=len(request.prompt)),
-                engine=engine.name,
-                request=request.id,
-            )
+        yield holds_if(lost in (0, 1)) or because(
+            reason(
+                "was_submitted",
+                "{request} was submitted to {engine} with {sent} prompt tokens"
+                + (" and preempted" if request.preemptions else ""),
+                sent=sent,
+                preemptions=request.preemptions,
+            ),
+            reason("prompt_has", "its prompt has {tokens} tokens", tokens=len(request.prompt)),
+            engine=engine.name,
+            request=request.id,
+        )
 
 
 def _emits(engine: Engine, name: str, output: str) -> Iterator[Reason]:
@@ -419,19 +402,16 @@ def no_token_of_a_failed_load(step: Step, cluster: Cluster) -> Iterator[Judged]:
     for how in emits:
         yield because(failed, how, engine=event.engine, request=event.failed)
     goes_on = after.find(event.failed) is not None
-    if goes_on == (cluster.load_failure == "recompute"):
-        yield holds()
-    else:
-        yield because(
-            reason(
-                "load_failure_policy",
-                "{failed}, and the load-failure policy is {load_failure}",
-                failed=failed,
-                load_failure=cluster.load_failure,
-            ),
-            reason("goes_on", "the request goes on")
-            if goes_on
-            else reason("has_ended", "the request has ended"),
-            engine=event.engine,
-            request=event.failed,
-        )
+    yield holds_if(goes_on == (cluster.load_failure == "recompute")) or because(
+        reason(
+            "load_failure_policy",
+            "{failed}, and the load-failure policy is {load_failure}",
+            failed=failed,
+            load_failure=cluster.load_failure,
+        ),
+        reason("goes_on", "the request goes on")
+        if goes_on
+        else reason("has_ended", "the request has ended"),
+        engine=event.engine,
+        request=event.failed,
+    )

@@ -7,7 +7,7 @@ from itertools import takewhile
 from kvproof.invariants.check import check
 from kvproof.invariants.guards_of_requests import batch
 from kvproof.invariants.room import further_blocks
-from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
+from kvproof.model.because import Excuse, Judged, because, choice, holds_if, reason, release
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.events import Admit, Preempt, Schedule
 from kvproof.model.severity import Severity
@@ -35,22 +35,19 @@ def budget_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
         if was is None or now is None:
             continue  # cannot be judged: a request that is new or gone shows no tokens to compare
         known = len(was.tokens) + before.placeholders(name)
-        if not left or now.computed >= known:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "could_compute",
-                    "{request} on {engine} has {undone} tokens more to compute, and {left} are "
-                    "left in the step",
-                    undone=known - now.computed,
-                    left=left,
-                ),
-                reason("gets", "the step computes {count} of its tokens", count=count),
-                excuses=_why_shorter(cfg, event, after, now, count),
-                engine=cfg.name,
-                request=name,
-            )
+        yield holds_if(not left or now.computed >= known) or because(
+            reason(
+                "could_compute",
+                "{request} on {engine} has {undone} tokens more to compute, and {left} are "
+                "left in the step",
+                undone=known - now.computed,
+                left=left,
+            ),
+            reason("gets", "the step computes {count} of its tokens", count=count),
+            excuses=_why_shorter(cfg, event, after, now, count),
+            engine=cfg.name,
+            request=name,
+        )
 
 
 def _why_shorter(
@@ -91,26 +88,19 @@ def cached_tokens_are_not_computed(step: Step, cluster: Cluster) -> Iterator[Jud
             continue  # nothing could be hit
         start = request.computed - count
         again = _cached_ends(cfg, cached, request, start)
-        if not again:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "cached_before",
-                    "the cache of {engine} has the first {tokens} tokens of {request}",
-                    tokens=again[-1],
-                ),
-                reason(
-                    "computes",
-                    "the step computes them from token {start} on",
-                    start=start,
-                ),
-                excuses=[
-                    _why_computed_though_cached(cfg, request, start, again[-1], name in looked_up)
-                ],
-                engine=cfg.name,
-                request=name,
-            )
+        yield holds_if(not again) or because(
+            reason(
+                "cached_before",
+                "the cache of {engine} has the first {tokens} tokens of {request}",
+                tokens=again[-1],
+            ),
+            reason("computes", "the step computes them from token {start} on", start=start),
+            excuses=[
+                _why_computed_though_cached(cfg, request, start, again[-1], name in looked_up)
+            ],
+            engine=cfg.name,
+            request=name,
+        )
 
 
 def _cached_ends(cfg: EngineConfig, cached: set[Key], request: Request, start: int) -> list[int]:
@@ -159,27 +149,24 @@ def no_step_comes_after_the_last_token(step: Step) -> Iterator[Judged]:
         flights = [flight for flight in engine.flights(name) if flight.fate == COUNTS]
         sure = sum(flight.samples for flight in flights)
         left = request.max_tokens - len(request.output)
-        if left > max(sure, engine.placeholders(name)):
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "under_way",
-                    "{request} on {engine} lacks {left} tokens, and the steps in flight sample "
-                    "{sure} and, with drafts, up to {most}",
-                    left=left,
-                    sure=sure,
-                    most=engine.placeholders(name),
-                ),
-                reason("is_scheduled", "the step computes more of its tokens"),
-                excuses=[
-                    choice("its last token comes only if drafts are accepted")
-                    if left > sure
-                    else release("the steps in flight have its last token")
-                ],
-                engine=engine.name,
-                request=name,
-            )
+        yield holds_if(left > max(sure, engine.placeholders(name))) or because(
+            reason(
+                "under_way",
+                "{request} on {engine} lacks {left} tokens, and the steps in flight sample "
+                "{sure} and, with drafts, up to {most}",
+                left=left,
+                sure=sure,
+                most=engine.placeholders(name),
+            ),
+            reason("is_scheduled", "the step computes more of its tokens"),
+            excuses=[
+                choice("its last token comes only if drafts are accepted")
+                if left > sure
+                else release("the steps in flight have its last token")
+            ],
+            engine=engine.name,
+            request=name,
+        )
 
 
 @check(
@@ -200,16 +187,13 @@ def preempted_blocks_are_needed(step: Step) -> Iterator[Judged]:
         if request is None or not isinstance(made, Preempt):
             continue
         own = sum(before.blocks[block].refs == 1 for table in request.tables for block in table)
-        if free < own:
-            yield holds()
-        else:
-            yield because(
-                reason("gives_up", "{request} is preempted, and gives up {own} blocks", own=own),
-                reason("free_after", "{free} blocks are free after the step", free=free),
-                excuses=_why_preempted(event, made, own),
-                engine=before.name,
-                request=request.id,
-            )
+        yield holds_if(free < own) or because(
+            reason("gives_up", "{request} is preempted, and gives up {own} blocks", own=own),
+            reason("free_after", "{free} blocks are free after the step", free=free),
+            excuses=_why_preempted(event, made, own),
+            engine=before.name,
+            request=request.id,
+        )
 
 
 def _why_preempted(event: Schedule, preempted: Preempt, own: int) -> Iterator[Excuse]:
@@ -243,20 +227,17 @@ def preempted_tokens_are_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
         computed = max(len(request.tokens) - 1 - cfg.eagle_drop_tokens, 0)
         due = computed - computed % cfg.hit_unit
         found = admission.hit + admission.external
-        if found >= due:
-            yield holds()
-        else:
-            yield because(
-                reason(
-                    "had_computed",
-                    "{request} on {engine} had computed {due} tokens in whole blocks",
-                    due=due,
-                ),
-                reason("finds", "it is admitted again, and finds {found}", found=found),
-                excuses=_why_computed_again(cfg, admission, due),
-                engine=admission.engine,
-                request=request.id,
-            )
+        yield holds_if(found >= due) or because(
+            reason(
+                "had_computed",
+                "{request} on {engine} had computed {due} tokens in whole blocks",
+                due=due,
+            ),
+            reason("finds", "it is admitted again, and finds {found}", found=found),
+            excuses=_why_computed_again(cfg, admission, due),
+            engine=admission.engine,
+            request=request.id,
+        )
 
 
 def _why_computed_again(cfg: EngineConfig, admission: Admission, due: int) -> Iterator[Excuse]:

@@ -129,6 +129,12 @@ def holds(times: int = 1) -> Judged:
     return Judged((), times=times)
 
 
+def holds_if(right: object, times: int = 1) -> Judged | None:
+    """The check holds for `times` things if they are `right`; None if not, so that a check says
+    `yield holds_if(right) or because(...)`. The reasons are made only where they are needed."""
+    return holds(times) if right else None
+
+
 def because(*reasons: Reason, excuses: Iterable[Excuse] = (), **about: object) -> Judged:
     """The check does not hold: the reasons in order, the excuses if a scheduler may have any, and
     the fields of `About` by name. A sentence may name these, too."""
