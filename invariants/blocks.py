@@ -4,13 +4,14 @@ hash map."""
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from kvproof.invariants.changes import blocks_of, choices, taken
 from kvproof.invariants.check import check
 from kvproof.invariants.loop import idle, unpaused
 from kvproof.invariants.parties import logical
 from kvproof.model.because import Judged, because, choice, holds, holds_if, reason, release
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.config.sides import giver, taker
-from kvproof.model.events import Admit, ResetPrefixCache, ResetRunning, Schedule
+from kvproof.model.events import ResetPrefixCache, ResetRunning
 from kvproof.model.facts.loop import Played
 from kvproof.model.needs import Need
 from kvproof.model.numbered import numbered
@@ -317,15 +318,6 @@ def _free_when_waiting(played: Played) -> Iterator[Judged]:
         )
 
 
-def _taken_by(step: Step, engine: str) -> set[int]:
-    """The blocks of an engine that this step took from the free queue. One of them that is free
-    again was freed in this step too."""
-    event = step.event
-    chosen = (event.chose or ()) if isinstance(event, Schedule) and event.engine == engine else ()
-    lists = (blocks for choice in chosen for blocks in getattr(choice, "taken", ()))
-    return {block for blocks in lists for block in blocks}
-
-
 @check(
     "a block that is freed and that no hit can use is taken before blocks free for longer",
     origin="BlockPool.free_blocks; vllm#51482",
@@ -343,7 +335,7 @@ def uncached_blocks_are_reused_at_once(step: Step) -> Iterator[Judged]:
     """
     reset = isinstance(step.event, ResetPrefixCache | ResetRunning)
     for before, after in step.touched:
-        was_free, older = set(before.free) - _taken_by(step, after.name), 0
+        was_free, older = set(before.free) - taken(step, after.name), 0
         for block in after.free:
             if block in was_free:
                 older += 1
@@ -396,9 +388,7 @@ def _taken_early(cluster: Cluster, before: Engine, after: Engine) -> Iterator[Ju
 def _hits(step: Step) -> set[int]:
     """The blocks that were hit or copied in a step, or filled by a copy. They count as freed later
     than before, also where they have the same key again."""
-    choices = step.event.chose or () if isinstance(step.event, Schedule) else ()
-    admitted = (choice for choice in choices if isinstance(choice, Admit))
-    hit = {block for choice in admitted for blocks in choice.hit for block in blocks}
+    hit = {block for choice in choices(step) for block in blocks_of(choice, "hit")}
     return hit | {block for copy in step.effects.copies for block in (copy.source, copy.target)}
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kvproof.model.events import Schedule
-from kvproof.model.state import Engine, Request
+from kvproof.model.events import Choice, Schedule
+from kvproof.model.state import NULL, Engine, Request
 from kvproof.model.step import Step
 
 
@@ -39,11 +39,38 @@ def requests(engines: Engines) -> Iterator[Requests]:
         yield Requests(name, engines.before.find(name), engines.after.find(name))
 
 
-def scheduled(step: Step) -> Engines | None:
-    """The engine of a `Schedule` step; None if the step is another event or its engine died."""
-    if not isinstance(step.event, Schedule):
+class Scheduled(NamedTuple):
+    """A step of a scheduler: the event with its choices, and the engine before and after it."""
+
+    event: Schedule
+    before: Engine
+    after: Engine
+
+
+def scheduled(step: Step) -> Scheduled | None:
+    """A step of a scheduler. None if the step is another event, or if its engine died in it, so
+    that the scheduler has not ended the step."""
+    event = step.event
+    if not isinstance(event, Schedule):
         return None
-    for before, after in zip(step.before.engines, step.after.engines, strict=True):
-        if after.name == step.event.engine:
-            return None if before.dead or after.dead else Engines(before, after)
-    return None
+    after = step.after.engine(event.engine)
+    return None if after.dead else Scheduled(event, step.before.engine(event.engine), after)
+
+
+def choices(step: Step) -> tuple[Choice, ...]:
+    """The choices of a scheduler step; none for any other event."""
+    return (step.event.chose or ()) if isinstance(step.event, Schedule) else ()
+
+
+def blocks_of(choice: Choice, what: str) -> list[int]:
+    """The blocks of all groups that a choice hit, took or freed, without the null block."""
+    lists = getattr(choice, what, ())
+    return [block for blocks in lists for block in blocks if block != NULL]
+
+
+def taken(step: Step, engine: str) -> set[int]:
+    """The blocks of an engine that a step of it took from the free queue. One of them that is free
+    again was freed in this step too."""
+    if not isinstance(step.event, Schedule) or step.event.engine != engine:
+        return set()
+    return {block for choice in choices(step) for block in blocks_of(choice, "taken")}

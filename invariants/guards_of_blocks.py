@@ -4,7 +4,16 @@ from collections import Counter
 from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import first_token_read
-from kvproof.invariants.changes import Engines, Requests, alive, requests, scheduled
+from kvproof.invariants.changes import (
+    Engines,
+    Requests,
+    alive,
+    blocks_of,
+    choices,
+    requests,
+    scheduled,
+    taken,
+)
 from kvproof.invariants.check import check
 from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, holds_if, reason
 from kvproof.model.config import Cluster, EngineConfig, Group
@@ -13,7 +22,6 @@ from kvproof.model.events import (
     Choice,
     Complete,
     Compute,
-    Event,
     Evict,
     FinishLoad,
     Preempt,
@@ -67,12 +75,6 @@ def only_a_step_takes_blocks(step: Step) -> Iterator[Judged]:
         yield holds(right)
 
 
-def blocks_of(choice: Choice, what: str) -> list[int]:
-    """The blocks of all groups that a choice hit, took or freed, without the null block."""
-    lists = getattr(choice, what, ())
-    return [block for blocks in lists for block in blocks if block != NULL]
-
-
 def _deferred(engine: Engine) -> Counter[int]:
     """The blocks that wait for steps to end, each counted as often as it waits."""
     return Counter(block for _, blocks in engine.deferred for block in blocks)
@@ -99,12 +101,12 @@ def taken_blocks_were_free(step: Step) -> Iterator[Judged]:
     The blocks of copies are not checked here: they are held until the copies are made at the end of
     the step.
     """
-    engines = scheduled(step)
-    if engines is None or not isinstance(step.event, Schedule):
+    made = scheduled(step)
+    if made is None:
         return
-    before, after = engines
+    _, before, after = made
     held = Counter({number: block.refs for number, block in enumerate(before.blocks)})
-    for chosen in step.event.chose or ():
+    for chosen in choices(step):
         for block in blocks_of(chosen, "hit"):
             held[block] += 1
         for block in blocks_of(chosen, "freed"):
@@ -170,12 +172,12 @@ def hit_blocks_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
     A hit that ends inside an attention block may use a block cached under a longer prefix. A Mamba
     state is valid only at the end of the hit.
     """
-    engines = scheduled(step)
-    if engines is None or not isinstance(step.event, Schedule):
+    made = scheduled(step)
+    if made is None:
         return
-    cfg = cluster.engine(engines.after.name)
+    cfg = cluster.engine(made.after.name)
     admissions = {a.request: a for a in step.effects.admissions}
-    for chosen in step.event.chose or ():
+    for chosen in choices(step):
         if not isinstance(chosen, Admit) or chosen.request not in admissions:
             continue
         admission = admissions[chosen.request]
@@ -199,7 +201,7 @@ def hit_blocks_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
                         "block {block} is cached as {prefixes:or nothing}",
                         prefixes=prefixes,
                     ),
-                    engine=engines.after.name,
+                    engine=cfg.name,
                     request=chosen.request,
                     group=index,
                     block=block,
@@ -304,15 +306,15 @@ def table_keeps_its_blocks(step: Step, cluster: Cluster) -> Iterator[Judged]:
                 )
 
 
-def _taken_or_reset(event: Event, before: Engine) -> set[int]:
+def _taken_or_reset(step: Step, before: Engine) -> set[int]:
     """The blocks whose cache entries an event must, or may, drop: they get other tokens, or are to
     be forgotten."""
+    event = step.event
     if isinstance(event, Evict):
         return {event.block}
     if isinstance(event, ResetPrefixCache | ResetRunning):
         return set(range(len(before.blocks)))
-    chosen = (event.chose or ()) if isinstance(event, Schedule) else ()
-    return {block for choice in chosen for block in blocks_of(choice, "taken")}
+    return taken(step, before.name)
 
 
 def _served_elsewhere(
@@ -337,8 +339,7 @@ def _why_lost(step: Step, engines: Engines, key: Key, block: int) -> Iterator[Ex
     failed = before.find(event.failed) if isinstance(event, Complete) else None
     if failed is not None and any(block in table for table in failed.tables):
         yield choice("a load of its request failed, and the tokens are computed again")
-    chosen = (event.chose or ()) if isinstance(event, Schedule) else ()
-    if any(isinstance(c, Preempt) and block in blocks_of(c, "freed") for c in chosen):
+    if any(isinstance(c, Preempt) and block in blocks_of(c, "freed") for c in choices(step)):
         yield choice("its request is preempted in this step, and may not have computed it")
     if _has_longer(engines.after, key, block):
         yield choice("its block goes on, and holds a later state")
@@ -365,7 +366,7 @@ def entry_is_lost_with_its_block(step: Step, cluster: Cluster) -> Iterator[Judge
             continue
         cfg = cluster.engine(after.name)
         left = {(key, block) for key, blocks in after.cached for block in blocks}
-        given_up, right = _taken_or_reset(step.event, before), 0
+        given_up, right = _taken_or_reset(step, before), 0
         for key, blocks in before.cached:
             for block in blocks:
                 if (
@@ -405,16 +406,16 @@ def passed_blocks_are_freed(step: Step, cluster: Cluster) -> Iterator[Judged]:
     many blocks as its longest step needs; here each block that is passed counts, from the next step
     of the request on. Tokens of steps in flight are not passed: their output may take them back.
     """
-    engines = scheduled(step)
-    if engines is None or not isinstance(step.event, Schedule):
+    made = scheduled(step)
+    if made is None:
         return
-    groups = cluster.engine(engines.after.name).groups
-    for chosen in step.event.chose or ():
-        before, after = (engine.find(chosen.request) for engine in engines)
+    groups = cluster.engine(made.after.name).groups
+    for chosen in choices(step):
+        before, after = made.before.find(chosen.request), made.after.find(chosen.request)
         # Cannot be judged: a request that is admitted in this step, or that loses all its blocks.
         if not isinstance(chosen, Compute) or not before or not after or before.status != RUNNING:
             continue
-        in_flight = sum(f.tokens for f in engines.before.flights(before.id) if f.fate == COUNTS)
+        in_flight = sum(f.tokens for f in made.before.flights(before.id) if f.fate == COUNTS)
         for index, (group, table) in enumerate(zip(groups, after.tables, strict=False)):
             if group.kind != "window":
                 continue
@@ -427,7 +428,7 @@ def passed_blocks_are_freed(step: Step, cluster: Cluster) -> Iterator[Judged]:
                     first=first,
                 ),
                 reason("keeps_blocks", "it keeps blocks {kept} of these tokens", kept=kept),
-                engine=engines.after.name,
+                engine=made.after.name,
                 request=before.id,
                 group=index,
             )

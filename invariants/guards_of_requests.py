@@ -4,7 +4,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 
-from kvproof.invariants.changes import alive, requests, scheduled
+from kvproof.invariants.changes import alive, choices, requests, scheduled
 from kvproof.invariants.check import check
 from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, holds_if, reason
 from kvproof.model.config import Cluster, EngineConfig
@@ -107,11 +107,11 @@ def step_keeps_its_limits(step: Step, cluster: Cluster) -> Iterator[Judged]:
     known, or steps in flight sample them, or a drafter proposes them (vllm#46974, vllm#53130).
     Beside other requests it gets at most `long_prefill_token_threshold` tokens, so that it leaves
     tokens for them."""
-    engines = scheduled(step)
-    if engines is None or not isinstance(step.event, Schedule):
+    made = scheduled(step)
+    if made is None:
         return
-    before, after = engines
-    cfg, tokens = cluster.engine(after.name), batch(step.event)
+    event, before, after = made
+    cfg, tokens = cluster.engine(after.name), batch(event)
     yield holds_if(tokens.total() <= cfg.chunk_tokens) or because(
         reason(
             "tokens_of_a_step",
@@ -155,11 +155,11 @@ def step_keeps_its_limits(step: Step, cluster: Cluster) -> Iterator[Judged]:
 def admitted_request_was_waiting(step: Step) -> Iterator[Judged]:
     """If a request is admitted while it holds blocks, it loses these blocks. If it is admitted
     while an earlier token is pending, this token gets a wrong position (vllm#48245)."""
-    engines = scheduled(step)
-    if engines is None or not isinstance(step.event, Schedule):
+    of_step = scheduled(step)
+    if of_step is None:
         return
-    before, admitted = engines.before, reason("is_admitted", "it is admitted")
-    for made in step.event.chose or ():
+    before, admitted = of_step.before, reason("is_admitted", "it is admitted")
+    for made in choices(step):
         request = before.find(made.request)
         if request is None or not isinstance(made, Admit | FinishLoad):
             continue

@@ -46,8 +46,7 @@ def _by_the_other_engine(cluster: Cluster, step: Step, admission: Admission) -> 
 def load_is_offered(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """If a request counts tokens as loaded that nothing loads, it reads the old content of the
     blocks at these positions (vllm#37310, vllm#44526)."""
-    engines = scheduled(step)
-    if engines is None or not isinstance(step.event, Schedule):
+    if scheduled(step) is None:
         return
     for admission in step.effects.admissions:
         if not admission.external:

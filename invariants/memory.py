@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kvproof.invariants.changes import choices, scheduled, taken
 from kvproof.invariants.check import check
 from kvproof.invariants.parties import filled_by, given_to_connector
 from kvproof.model.because import Judged, Reason, because, holds, reason
@@ -170,13 +171,6 @@ def _kept(cluster: Cluster, before: Engine, after: Engine, block: int) -> bool:
     return old == new
 
 
-def _taken(step: Step) -> set[int]:
-    """The blocks that this step takes from the free queue."""
-    chosen = (step.event.chose or ()) if isinstance(step.event, Schedule) else ()
-    lists = (getattr(choice, "taken", ()) for choice in chosen)
-    return {block for each in lists for blocks in each for block in blocks}
-
-
 @check(
     "a step writes only to uncached blocks that its request owns alone",
     origin="vllm#57605",
@@ -198,15 +192,15 @@ def writer_is_alone(step: Step, cluster: Cluster) -> Iterator[Judged]:
     # Cannot be judged: a step with a failed load writes nothing.
     if isinstance(step.event, Complete) and step.event.failed:
         return
-    scheduled = isinstance(step.event, Schedule)
-    taken = _taken(step)
+    in_step = isinstance(step.event, Schedule)
     copied = {(copy.engine, copy.target) for copy in step.effects.copies}
     for before, after in step.touched:
         if before.memory is after.memory:
             continue
+        new_blocks = taken(step, after.name)
         # A step writes to blocks that it has allocated. Another event may end the request that it
         # writes for.
-        holding = after if scheduled else before
+        holding = after if in_step else before
         for block in _written(before, after):
             old, new = before.blocks[block].key, after.blocks[block].key
             owners = [r.id for r in holding.requests if any(block in t for t in r.tables)]
@@ -216,7 +210,7 @@ def writer_is_alone(step: Step, cluster: Cluster) -> Iterator[Judged]:
             elif (
                 old is not None
                 and old == new
-                and not (block in taken and before.blocks[block].refs == 0)
+                and not (block in new_blocks and before.blocks[block].refs == 0)
                 and not _kept(cluster, before, after, block)
             ):
                 how = reason(
@@ -252,22 +246,22 @@ def new_blocks_are_zeroed(step: Step, cluster: Cluster) -> Iterator[Judged]:
     Blocks that the connector gets to fill are not judged. What is taken for a load is judged only
     where its transfer says what it gets.
     """
-    event, zeroed = step.event, step.effects.zeroed
-    if not isinstance(event, Schedule) or zeroed is None:
+    made, zeroed = scheduled(step), step.effects.zeroed
+    if made is None or zeroed is None:
         return
-    after, groups = step.after.engine(event.engine), cluster.engine(event.engine).groups
-    if after.dead or all(group.attention for group in groups):
+    after, groups = made.after, cluster.engine(made.after.name).groups
+    if all(group.attention for group in groups):
         return
-    for choice in event.chose or ():
+    for choice in choices(step):
         request = after.find(choice.request)
         if not isinstance(choice, Admit | Compute) or request is None:
             continue
         for group, table, blocks in zip(groups, request.tables, choice.taken, strict=False):
-            taken = [block for block in blocks if group.attention and block in table]
-            kept = [block for block in taken if block not in zeroed]
-            yield holds(len(taken) - len(kept))
+            new = [block for block in blocks if group.attention and block in table]
+            kept = [block for block in new if block not in zeroed]
+            yield holds(len(new) - len(kept))
             # Cannot be judged: blocks for a load of which no transfer says what it fills.
-            given = given_to_connector(cluster, step.after, event.engine) if kept else {}
+            given = given_to_connector(cluster, step.after, after.name) if kept else {}
             if isinstance(choice, Admit) and request.id not in given.values():
                 continue
             for block in kept:
@@ -283,12 +277,6 @@ def new_blocks_are_zeroed(step: Step, cluster: Cluster) -> Iterator[Judged]:
                         request=request.id,
                         block=block,
                     )
-
-
-def _taken_in(event: Schedule) -> set[int]:
-    """All blocks that a step took from the free queue."""
-    choices = (c for c in event.chose or () if isinstance(c, Admit | Compute))
-    return {block for choice in choices for blocks in choice.taken for block in blocks}
 
 
 def _in_use(cluster: Cluster, before: Engine, after: Engine, block: int) -> Reason | None:
@@ -328,7 +316,7 @@ def zeroed_blocks_are_new(step: Step, cluster: Cluster) -> Iterator[Judged]:
     if not isinstance(event, Schedule) or not zeroed:
         return
     before, after = step.before.engine(event.engine), step.after.engine(event.engine)
-    new, filled = _taken_in(event), filled_by(cluster, step.after, event.engine)
+    new, filled = taken(step, after.name), filled_by(cluster, step.after, event.engine)
     for block in sorted(set(zeroed)):
         why = reason("is_null", "it is the null block") if block == NULL else None
         if block in filled:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.invariants.arithmetic import blocks_begun
+from kvproof.invariants.changes import scheduled
 from kvproof.invariants.check import check
 from kvproof.invariants.guards_of_requests import batch
 from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
@@ -236,9 +237,10 @@ def room_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
     it. A follow-up turn waits for another load where its only load is over. No reason is known for
     either.
     """
-    event = step.event
-    if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
+    made = scheduled(step)
+    if made is None:
         return  # cannot be judged: an engine that died in a step has not ended it
+    event = made.event
     cfg, served = cluster.engine(event.engine), batch(event)
     yield holds(len(served))
     left = cfg.chunk_tokens - served.total()

@@ -4,6 +4,7 @@ them fully, so pairs of base and head are judged by them."""
 from collections.abc import Iterator
 from itertools import takewhile
 
+from kvproof.invariants.changes import scheduled
 from kvproof.invariants.check import check
 from kvproof.invariants.guards_of_requests import batch
 from kvproof.invariants.room import further_blocks
@@ -24,10 +25,10 @@ from kvproof.model.step import Admission, Step
 def budget_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """A prompt is computed in chunks, each as long as the token budget of the step allows. A chunk
     that is shorter than it need be costs a step more, and nothing fails."""
-    event = step.event
-    if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
+    of_step = scheduled(step)
+    if of_step is None:
         return  # cannot be judged: an engine that died in a step has not ended it
-    before, after = step.before.engine(event.engine), step.after.engine(event.engine)
+    event, before, after = of_step
     cfg, served = cluster.engine(event.engine), batch(event)
     left = cfg.chunk_tokens - served.total()
     for name, count in served.items():
@@ -75,10 +76,10 @@ def _why_shorter(
 def cached_tokens_are_not_computed(step: Step, cluster: Cluster) -> Iterator[Judged]:
     """What the cache has need not be computed again: a request hits it when it is admitted. If two
     requests with one prompt are admitted before either is computed, both compute it."""
-    event = step.event
-    if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
+    of_step = scheduled(step)
+    if of_step is None:
         return  # cannot be judged: an engine that died in a step has not ended it
-    before, after = step.before.engine(event.engine), step.after.engine(event.engine)
+    event, before, after = of_step
     cfg = cluster.engine(event.engine)
     looked_up = {each.request: each.cached for each in step.effects.admissions}
     for name, count in batch(event).items():
@@ -178,10 +179,11 @@ def no_step_comes_after_the_last_token(step: Step) -> Iterator[Judged]:
 def preempted_blocks_are_needed(step: Step) -> Iterator[Judged]:
     """A preempted request computes its tokens again. If as many blocks are free after the step as
     the request gave up, the step could have done without them."""
-    event = step.event
-    if not isinstance(event, Schedule) or step.after.engine(event.engine).dead:
+    of_step = scheduled(step)
+    if of_step is None:
         return  # cannot be judged: an engine that died in a step has not ended it
-    before, free = step.before.engine(event.engine), len(step.after.engine(event.engine).free)
+    event, before, after = of_step
+    free = len(after.free)
     for made in event.chose or ():
         request = before.find(made.request)
         if request is None or not isinstance(made, Preempt):

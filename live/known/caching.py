@@ -4,13 +4,13 @@ a hit gives up that it could have; and numbers of blocks that vLLM predicts, or 
 
 from math import ceil
 
+from kvproof.invariants.changes import choices
 from kvproof.invariants.hits import longest_cached, may_end_at, missing
 from kvproof.live.known.facts import (
     GROUPS,
     admission,
     after,
     allocation,
-    choices,
     covered,
     failed_load,
     holders,

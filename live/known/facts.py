@@ -4,7 +4,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import reverse_of
-from kvproof.model.events import EVENTS, Choice, Complete, Schedule
+from kvproof.model.events import EVENTS, Complete
 from kvproof.model.signature import Signature
 from kvproof.model.state import Engine, Request, Transfer
 from kvproof.model.step import Admission, Allocation, Step
@@ -90,11 +90,6 @@ def allocation(step: Step, about: About) -> Allocation | None:
     """The last allocation of blocks for the request that a finding is about, in this step."""
     found = [a for a in step.effects.allocations if a[:2] == (about.engine, about.request)]
     return found[-1] if found else None
-
-
-def choices(step: Step) -> tuple[Choice, ...]:
-    """The choices of a scheduler step; none for any other event."""
-    return (step.event.chose or ()) if isinstance(step.event, Schedule) else ()
 
 
 def failed_load(step: Step) -> str:
