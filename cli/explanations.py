@@ -37,7 +37,7 @@ from kvproof.reports.trace.words import WORDS
 from kvproof.strategies.count_conformance import CONFORMANCE
 from kvproof.strategies.joined import JOIN_CHECKS
 from kvproof.strategies.verdict import Verdict
-from kvproof.strategies.witnesses import broken_by
+from kvproof.strategies.witnesses import breaking
 from kvproof.watch.shown import NOT_JUDGED
 
 NEAR = 3
@@ -148,12 +148,11 @@ def _invariant(name: str) -> Explanation:
     if one is None:
         return _bytes(name)
     also = [asked for asked in ASKED if not set(asked.kinds).isdisjoint(one.judged)]
-    guard = one.kind == "guard"
-    faults = [] if guard else [each.name for each in FAULTS.values() if name in broken_by(each)]
+    faults = tuple(each.name for each in breaking(name))
     findings = [
         each.name for each in KNOWN.values() if any(s.check == name for s in each.signatures)
     ]
-    see = [f"kvproof explore --fault {one.killed_by}"] if one.killed_by in FAULTS else []
+    see = [f"kvproof explore --fault {each}" for each in faults[:1]]
     see += [_report(each) for each in findings[:1] if not see]
     see += [each.see for each in also if name in AROUND]
     return Explanation(
@@ -164,7 +163,7 @@ def _invariant(name: str) -> Explanation:
         origin=one.origin,
         scenario=_paragraphs(one.story),
         where="; ".join((*_judged_in_runs(one), *(each.where for each in also))),
-        faults=tuple(faults),
+        faults=faults,
         findings=tuple(findings),
         see=tuple(see or ["kvproof sample --machine live"]),
     )
@@ -204,10 +203,10 @@ def _fault(name: str) -> Explanation:
         kind="a fault, a historical mistake that the model can be given",
         name=name,
         sentence=f"The mistake: {one.mistake}.",
-        severity=_gravest(broken_by(one)),
+        severity=_gravest(one.breaks),
         origin=one.origin,
         scenario=_paragraphs(one.story),
-        breaks=broken_by(one),
+        breaks=one.breaks,
         where=f"the preset {', '.join(one.clusters)}; it replaces {' and '.join(one.replaces)}",
         see=(f"kvproof explore --fault {name}",),
     )

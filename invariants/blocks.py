@@ -24,7 +24,6 @@ from kvproof.model.step import Read, Step
     "the reference count of a block equals the number of table entries that name it",
     origin="vllm#44409",
     severity=Severity.WRONG_TOKENS,
-    killed_by="untouched_hits",
     needs=(Need.BLOCKS, Need.REFERENCES),
 )
 def references_are_exact(engine: Engine) -> Iterator[Judged]:
@@ -63,7 +62,6 @@ def references_are_exact(engine: Engine) -> Iterator[Judged]:
     "no block is both in the free queue and in a block table",
     origin="vllm#33775",
     severity=Severity.WRONG_TOKENS,
-    killed_by="untouched_hits",
     needs=(Need.BLOCKS,),
 )
 def no_block_free_and_held(engine: Engine) -> Iterator[Judged]:
@@ -91,7 +89,6 @@ def no_block_free_and_held(engine: Engine) -> Iterator[Judged]:
     "the hash map maps a key to a block exactly if the block has this key",
     origin="vllm#49125",
     severity=Severity.WRONG_TOKENS,
-    killed_by="evicted_key_stays",
     needs=(Need.BLOCKS,),
 )
 def hash_map_is_sound(engine: Engine) -> Iterator[Judged]:
@@ -215,7 +212,6 @@ def _null_is_read(reads: Iterable[Read]) -> Iterator[Judged]:
     "the null block is never cached, free, transferred or read",
     origin="vllm#42547",
     severity=Severity.WRONG_TOKENS,
-    killed_by="null_blocks_registered",
     needs=(Need.NULL_BLOCK,),
 )
 def null_block_is_nobody(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -235,7 +231,6 @@ def null_block_is_nobody(step: Step, cluster: Cluster) -> Iterator[Judged]:
     "free, referenced and null blocks are all blocks, and the free queue has each free block once",
     origin="vllm#42571",
     severity=Severity.WRONG_TOKENS,
-    killed_by="double_free",
     needs=(Need.BLOCKS,),
 )
 def pool_adds_up(engine: Engine) -> Iterator[Judged]:
@@ -276,7 +271,6 @@ def pool_adds_up(engine: Engine) -> Iterator[Judged]:
     "after all requests end, every block except the null block is free again",
     origin="vllm#46283",
     severity=Severity.LEAK,
-    killed_by="aborted_load_never_frees",
     needs=(Need.FREE_WHEN_IDLE,),
 )
 def all_blocks_return(seen: Engine | Played) -> Iterator[Judged]:
@@ -322,7 +316,6 @@ def _free_when_waiting(played: Played) -> Iterator[Judged]:
     "a block that is freed and that no hit can use is taken before blocks free for longer",
     origin="BlockPool.free_blocks; vllm#51482",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="uncached_blocks_go_last",
     needs=(Need.REUSE_ORDER,),
 )
 def uncached_blocks_are_reused_at_once(step: Step) -> Iterator[Judged]:
@@ -469,7 +462,6 @@ def _prefix_goes_first(cfg: EngineConfig, before: Engine, after: Engine) -> Iter
     "free blocks that can still be hit are taken last, the least recently used first",
     origin="BlockPool.free_blocks; vllm#42656",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="uncached_blocks_go_last",
     needs=(Need.REUSE_ORDER,),
 )
 def unneeded_blocks_are_reused_first(step: Step, cluster: Cluster) -> Iterator[Judged]:

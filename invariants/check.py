@@ -55,10 +55,9 @@ class Check:
     """One check.
 
     `name` is the sentence that must be true. `function` judges one thing of the types `judged`, and
-    gets what else it names. `story` is the scenario. `killed_by` names a fault that violates the
-    check. `part` is the part of vLLM that is responsible, of a guard alone: a guard says which step
-    is allowed. `needs` says what the check looks at: a machine that does not show this is not
-    asked.
+    gets what else it names. `story` is the scenario. `part` is the part of vLLM that is
+    responsible, of a guard alone: a guard says which step is allowed. `needs` says what the check
+    looks at: a machine that does not show this is not asked.
 
     `apart` says how far two breaks by connectors are one defect: only with the same cache `groups`,
     only by the same connector (`connectors`), or always (empty). A check is asked of a dead engine
@@ -76,7 +75,6 @@ class Check:
     judged: tuple[type, ...]
     story: str = ""
     given: tuple[str, ...] = ()
-    killed_by: str = ""
     part: str = ""
     needs: Needs = ()
     apart: Literal["groups", "connectors", ""] = "groups"
@@ -203,7 +201,6 @@ def check(
     *,
     severity: Severity,
     origin: str = "",
-    killed_by: str = "",
     part: str = "",
     needs: Needs | None = None,
     apart: Literal["groups", "connectors", ""] = "groups",
@@ -228,7 +225,6 @@ def check(
             judged=judged,
             story=inspect.getdoc(function) or "",
             given=given,
-            killed_by=killed_by,
             part=part,
             needs=whole if needs is None else needs,
             apart=apart,

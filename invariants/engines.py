@@ -56,7 +56,6 @@ def died(dead: Death) -> Reason:
     "an engine survives every event",
     origin="vllm#42554, vllm#46231, vllm#43281, vllm#45207, vllm#32283",
     severity=Severity.CRASH,
-    killed_by="align_split_refuses_external",
     needs=(Need.DEATHS,),
     of_dead=True,
 )
@@ -130,7 +129,6 @@ WAITS = "waits"
     "every submitted request can still finish",
     origin="vllm#42554",
     severity=Severity.HANG,
-    killed_by="align_split_during_load",
     needs=(Need.FUTURE,),
 )
 def every_request_can_finish(ending: Ending) -> Iterator[Judged]:
@@ -147,7 +145,6 @@ def every_request_can_finish(ending: Ending) -> Iterator[Judged]:
     "a reset empties the cache, or it is refused and changes nothing",
     origin="vllm#57727",
     severity=Severity.WRONG_TOKENS,
-    killed_by="reset_under_load",
     needs=(Need.RESETS,),
 )
 def reset_is_whole(step: Step) -> Iterator[Judged]:
@@ -267,7 +264,6 @@ KNOWN_FOR_EVER = choice("it stays for the first time, and may be known for ever"
     "an engine without requests keeps no notes about them that grow",
     origin="vllm#44490",
     severity=Severity.LEAK,
-    killed_by="blocks_wait_for_one_more_step",
     needs=(Need.KEPT_WHEN_IDLE,),
 )
 def idle_engine_keeps_nothing(step: Step) -> Iterator[Judged]:

@@ -170,7 +170,6 @@ def has_room(engine: EngineConfig, hit: int, tokens: int) -> bool:
     "every group has the blocks that a prefix hit needs, or the connector loads the missing ones",
     origin="vllm#46453",
     severity=Severity.WRONG_TOKENS,
-    killed_by="deepest_group_wins",
     needs=(Need.LOOKUPS,),
 )
 def hit_holds_in_every_group(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -228,7 +227,6 @@ def longest_cached(cluster: Cluster, admission: Admission) -> int:
     "a prefix hit is the longest hit that every group can serve",
     origin="vllm#51771",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="hit_collapses_with_three_groups",
     needs=(Need.LOOKUPS,),
 )
 def hit_is_the_longest(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -414,7 +412,6 @@ def _why_fewer(cluster: Cluster, step: Step, admission: Admission, could: int) -
     "a repeated prompt hits as many tokens as its groups can serve",
     origin="vllm#43587",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="state_only_at_last_boundary",
     needs=(Need.SERVED, Need.WINDOWS_KEPT),
 )
 def repeated_prompt_hits(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -588,7 +585,6 @@ def _has_passed(request: Request, group: int, blocks: int) -> bool:
     "what a later hit needs of computed tokens, of prompt and answer, is cached",
     origin="vllm#52419",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="blocks_after_the_boundary_not_cached",
     needs=(Need.COMPUTED,),
 )
 def computed_tokens_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -638,7 +634,6 @@ def computed_tokens_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]
     "a prefix is cached only at a length at which a hit can end",
     origin="kvproof, vLLM 0.32.0",
     severity=Severity.BOOKKEEPING,
-    killed_by="end_of_prompt_cached_in_wider_block",
     needs=(Need.CONTENTS,),
 )
 def cached_key_can_be_hit(engine: Engine, cluster: Cluster) -> Iterator[Judged]:

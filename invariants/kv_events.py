@@ -67,7 +67,6 @@ def _parent_is_known(engine: EngineConfig, report: Stored, known: Iterable[Key])
     "a KV event carries the tokens of exactly the blocks that it names, and its parent is known",
     origin="vllm#44451",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="report_spans_skipped_blocks",
     needs=(Need.EVENT_TOKENS,),
 )
 def events_carry_their_tokens(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -102,7 +101,6 @@ def events_carry_their_tokens(step: Step, cluster: Cluster) -> Iterator[Judged]:
     "replaying the KV events gives exactly the cached keys",
     origin="vllm#55092",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="removal_of_one_copy_reported",
     needs=(Need.EVENTS,),
 )
 def events_replay_to_the_cache(engine: Engine) -> Iterator[Judged]:

@@ -18,7 +18,6 @@ from kvproof.model.step import Step
     "a request attends only to the KV of its own prefix",
     origin="vllm#48633",
     severity=Severity.WRONG_TOKENS,
-    killed_by="front_trim",
     needs=(Need.TOKEN_READS,),
 )
 def request_reads_its_own_prefix(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -62,7 +61,6 @@ def request_reads_its_own_prefix(step: Step, cluster: Cluster) -> Iterator[Judge
     "a request continues only from the Mamba state of exactly its computed tokens",
     origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
-    killed_by="embeddings_not_truncated",
     needs=(Need.STATE_READS,),
 )
 def state_read_is_state_at_computed(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -114,7 +112,6 @@ def promised(cfg: EngineConfig, key: Key) -> tuple[str, ...]:
     "a cached block holds exactly the KV or the state of the prefix that its key names",
     origin="vllm#51113",
     severity=Severity.WRONG_TOKENS,
-    killed_by="no_align_split",
     needs=(Need.CONTENTS,),
 )
 def cached_block_holds_its_key(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
@@ -175,7 +172,6 @@ def _kept(cluster: Cluster, before: Engine, after: Engine, block: int) -> bool:
     "a step writes only to uncached blocks that its request owns alone",
     origin="vllm#57605",
     severity=Severity.WRONG_TOKENS,
-    killed_by="lookahead_not_reserved",
     needs=(Need.WRITES,),
 )
 def writer_is_alone(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -234,7 +230,6 @@ def writer_is_alone(step: Step, cluster: Cluster) -> Iterator[Judged]:
     "beside Mamba groups, the worker erases each attention block that a step takes",
     origin="vllm#35219",
     severity=Severity.WRONG_TOKENS,
-    killed_by="windows_are_not_zeroed",
     needs=(Need.ERASED, Need.ERASED_FOR_STATES),
 )
 def new_blocks_are_zeroed(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -301,7 +296,6 @@ def _in_use(cluster: Cluster, before: Engine, after: Engine, block: int) -> Reas
     "the worker erases only new blocks that no load fills at the same time",
     origin="vllm#48481",
     severity=Severity.WRONG_TOKENS,
-    killed_by="blocks_of_loads_are_zeroed",
     needs=(Need.ERASED,),
 )
 def zeroed_blocks_are_new(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -343,7 +337,6 @@ def zeroed_blocks_are_new(step: Step, cluster: Cluster) -> Iterator[Judged]:
     "a drafter has computed a cached block with the next token that the block's hash covers",
     origin="vllm#50438",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="next_token_not_hashed",
     needs=(Need.DRAFTED,),
 )
 def drafter_holds_its_key(engine: Engine, cluster: Cluster) -> Iterator[Judged]:

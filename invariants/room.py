@@ -215,7 +215,6 @@ def _may_hit_a_new_state(rest: _Rest, request: Request) -> bool:
     "a step schedules every request that it has room for",
     origin="vllm#49206",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="runner_is_passed_over",
     needs=(Need.ROOM,),
 )
 def room_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:

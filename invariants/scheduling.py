@@ -76,7 +76,6 @@ def _misplaced(cluster: Cluster, engine: Engine, request: Request) -> Iterator[J
     "every unfinished request is in exactly one queue, and waits with blocks only for a reason",
     origin="vllm-ascend#10545",
     severity=Severity.HANG,
-    killed_by="finished_still_runs",
     needs=(Need.QUEUES,),
 )
 def every_request_in_one_queue(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
@@ -109,7 +108,6 @@ COULD_SCHEDULE = "could_schedule"
     "if nothing is in flight and a request waits, a step schedules or rejects a request",
     origin="vllm#39734",
     severity=Severity.HANG,
-    killed_by="impossible_fit_waits",
     needs=(Need.EMPTY_STEPS,),
 )
 def step_makes_progress(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -209,7 +207,6 @@ def _compared(rank: dict[str, tuple[int, int]], one: str, other: str) -> Reason:
     "the job with the lowest priority number is admitted first and preempted last",
     origin="vllm#19057",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="priority_is_reversed",
     needs=(Need.PRIORITIES,),
 )
 def priority_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -294,7 +291,6 @@ def _admitted(before: Engine, event: Schedule) -> dict[str, bool]:
     "an admission beside running requests leaves the blocks of the watermark free",
     origin="vllm#44594",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="watermark_is_ignored",
     needs=(Need.WATERMARK,),
 )
 def watermark_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -337,7 +333,6 @@ def _why_below_watermark(step: Step, admitted: dict[str, bool]) -> Iterator[Excu
     "the worker keeps a place for each request in the batch and for no other",
     origin="vllm#46974",
     severity=Severity.CRASH,
-    killed_by="preemption_is_not_reported",
     needs=(Need.PLACES,),
 )
 def worker_forgets_who_left(step: Step, cluster: Cluster) -> Iterator[Judged]:

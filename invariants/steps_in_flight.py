@@ -42,7 +42,6 @@ def _ahead(engine: Engine, request: Request, drafts: int) -> Iterator[Judged]:
     "is computed beyond them",
     origin="vllm#48245",
     severity=Severity.CRASH,
-    killed_by="late_output_takes_placeholder",
     needs=(Need.SAMPLES_IN_FLIGHT,),
 )
 def placeholders_are_samples_in_flight(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
@@ -82,7 +81,6 @@ IN_ORDER = choice("its output counts no more, and whoever gets the blocks next w
     "no block is freed while a dispatched step reads or writes it",
     origin="vllm#47728",
     severity=Severity.WRONG_TOKENS,
-    killed_by="window_freed_in_flight",
     needs=(Need.BLOCKS_IN_FLIGHT,),
 )
 def settled_frees(engine: Engine, cluster: Cluster) -> Iterator[Judged]:

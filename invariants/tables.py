@@ -16,7 +16,6 @@ from kvproof.model.step import Step
     "a block table has no more entries than its tokens need",
     origin="vllm#46892",
     severity=Severity.LEAK,
-    killed_by="placeholders_predicted",
     needs=(Need.TABLES, Need.STATES_KEPT),
 )
 def table_fits_its_tokens(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
@@ -91,7 +90,6 @@ def _held(cluster: Cluster, engine: Engine) -> Iterator[tuple[str, int, int, int
     "a request holds no more window or state blocks than its layers still read",
     origin="vllm#39734",
     severity=Severity.LEAK,
-    killed_by="old_states_are_kept",
     needs=(Need.TABLES, Need.LEFT_BEHIND, Need.WINDOWS_KEPT, Need.STATES_KEPT),
 )
 def no_more_is_held_than_is_read(engine: Engine, cluster: Cluster) -> Iterator[Judged]:
@@ -129,7 +127,6 @@ def no_more_is_held_than_is_read(engine: Engine, cluster: Cluster) -> Iterator[J
     "a request takes exactly the predicted number of blocks",
     origin="vllm#46892",
     severity=Severity.BOOKKEEPING,
-    killed_by="prediction_forgets_hits",
     needs=(Need.PREDICTIONS,),
 )
 def predicted_is_taken(step: Step) -> Iterator[Judged]:
@@ -170,7 +167,6 @@ def _counters(cluster: Cluster, engine: Engine) -> Iterator[tuple[Request, int, 
     "num_cached_blocks counts only blocks that are hashed or that a hit skipped",
     origin="vllm#42547",
     severity=Severity.BOOKKEEPING,
-    killed_by="null_blocks_counted_as_cached",
     needs=(Need.TABLES,),
 )
 def counter_counts_only_cached(engine: Engine, cluster: Cluster) -> Iterator[Judged]:

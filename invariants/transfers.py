@@ -25,7 +25,6 @@ FILLING = (Phase.READING, Phase.OVERDUE)
     "P and D agree on N-1: P sends as many tokens as D counts as computed",
     origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
-    killed_by="decode_loads_whole_prompt",
     needs=(Need.LOADED_FROM_P,),
 )
 def prefill_and_decode_agree(state: State, cluster: Cluster) -> Iterator[Judged]:
@@ -69,7 +68,6 @@ def prefill_and_decode_agree(state: State, cluster: Cluster) -> Iterator[Judged]
     "P offers the KV of at least one token",
     origin="vllm#50297",
     severity=Severity.WRONG_TOKENS,
-    killed_by="preempted_prefill_is_offered",
     needs=(Need.OFFERS,),
 )
 def offer_has_tokens(state: State, cluster: Cluster) -> Iterator[Judged]:
@@ -99,7 +97,6 @@ def offer_has_tokens(state: State, cluster: Cluster) -> Iterator[Judged]:
     "after trimming, the local and the remote block list have equal length in every group",
     origin="vllm#42554",
     severity=Severity.CRASH,
-    killed_by="ssm_placeholders_not_trimmed",
     needs=(Need.PAIRED_BLOCKS,),
 )
 def paired_lists_are_equal(state: State, cluster: Cluster) -> Iterator[Judged]:
@@ -139,7 +136,6 @@ def offset(table: Table, block: int, ratio: int, width: int) -> int | None:
     "attention group",
     origin="vllm#50558",
     severity=Severity.WRONG_TOKENS,
-    killed_by="front_trim",
     needs=(Need.PAIRED_BLOCKS,),
 )
 def paired_offsets_are_equal(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -198,7 +194,6 @@ def _lost(
     "no block is freed while a transfer reads or writes it",
     origin="vllm#32255",
     severity=Severity.WRONG_TOKENS,
-    killed_by="abort_frees_under_load",
     needs=(Need.BLOCKS_IN_TRANSFER,),
 )
 def nothing_reused_under_transfer(state: State, cluster: Cluster) -> Iterator[Judged]:
@@ -248,7 +243,6 @@ def nothing_reused_under_transfer(state: State, cluster: Cluster) -> Iterator[Ju
     "P keeps blocks for D only while D may still load them",
     origin="kvproof, vLLM 0.32.0",
     severity=Severity.LEAK,
-    killed_by="unneeded_prefill_is_not_reported",
     needs=(Need.BOTH_ENGINES,),
 )
 def nothing_kept_for_nobody(state: State, cluster: Cluster) -> Iterator[Judged]:
@@ -295,7 +289,6 @@ def _moved_on(sink: EngineConfig, offered: int, prompt: int) -> tuple[Excuse, ..
     "D hits or loads every token that P offers",
     origin="kvproof, vLLM 0.32.0",
     severity=Severity.LOST_PERFORMANCE,
-    killed_by="full_hit_gives_up_load",
     needs=(Need.OFFERED,),
 )
 def offered_tokens_are_loaded(step: Step, cluster: Cluster) -> Iterator[Judged]:
@@ -341,7 +334,6 @@ def offered_tokens_are_loaded(step: Step, cluster: Cluster) -> Iterator[Judged]:
     "a prompt is truncated at most once, also if its request is preempted",
     origin="vllm#37310",
     severity=Severity.WRONG_TOKENS,
-    killed_by="truncation_without_guard",
     needs=(Need.PROMPTS,),
 )
 def truncated_at_most_once(engine: Engine) -> Iterator[Judged]:
@@ -380,7 +372,6 @@ def _emits(engine: Engine, name: str, output: str) -> Iterator[Reason]:
     "no token is kept that was computed from a failed load",
     origin="vllm#45138",
     severity=Severity.WRONG_TOKENS,
-    killed_by="poisoned_step_counts",
     needs=(Need.FAILED_LOADS,),
 )
 def no_token_of_a_failed_load(step: Step, cluster: Cluster) -> Iterator[Judged]:

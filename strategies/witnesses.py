@@ -7,10 +7,10 @@ invariants.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kvproof.invariants.registry import CHECKS, INVARIANTS, check_named
+from kvproof.invariants.registry import INVARIANTS, check_named
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
-from kvproof.model.errors import UsageError, nearest
+from kvproof.model.errors import UsageError
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.faults.registry import FAULTS
@@ -28,16 +28,14 @@ class Witness(NamedTuple):
     finding: Finding
 
 
-def broken_by(fault: Fault) -> tuple[str, ...]:
-    """The ids of the invariants that a fault breaks: the fault names them in `breaks`, or they name
-    the fault in `killed_by`."""
-    naming = (each.id for each in INVARIANTS.values() if each.killed_by == fault.name)
-    return tuple(dict.fromkeys((*fault.breaks, *naming)))
+def breaking(invariant: str) -> list[Fault]:
+    """The faults that break an invariant, first those that break the fewest others."""
+    found = (each for each in FAULTS.values() if invariant in each.breaks)
+    return sorted(found, key=lambda each: len(each.breaks))
 
 
 def refuse_wrong_names() -> None:
-    """Raise UsageError where a check is said to be broken by a fault that does not exist, or a
-    fault to break what is no invariant."""
+    """Raise UsageError where a fault is said to break what is no invariant."""
     for fault in FAULTS.values():
         for name in fault.breaks:
             if check_named(name).id not in INVARIANTS:
@@ -45,14 +43,6 @@ def refuse_wrong_names() -> None:
                     f"The fault {fault.name} says that it breaks {name}, which is a guard. Use "
                     "invariants alone in its breaks, and write one if only a guard finds it."
                 )
-    for check in CHECKS.values():
-        if check.killed_by and check.killed_by not in FAULTS:
-            near = nearest(check.killed_by, FAULTS)
-            instead = f"{near}, or leave" if near else "the name of a fault, or leave"
-            raise UsageError(
-                f"The check {check.id} says killed_by={check.killed_by!r}, and there is no such "
-                f"fault. Use {instead} killed_by out until the fault is there."
-            )
 
 
 def witnesses(faults: Iterable[Fault]) -> Iterator[Witness]:
@@ -60,7 +50,7 @@ def witnesses(faults: Iterable[Fault]) -> Iterator[Witness]:
     witness for this pair."""
     for fault in faults:
         for cluster in map(cluster_named, fault.clusters):
-            for name in broken_by(fault):
+            for name in fault.breaks:
                 interruption.check()
                 with planted(fault):
                     found = explore(cluster, [check_named(name)])

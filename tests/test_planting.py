@@ -16,7 +16,6 @@ import pytest
 
 from kvproof import model
 from kvproof.cli.main import main
-from kvproof.invariants.registry import CHECKS
 from kvproof.model import capacity, planting
 from kvproof.model.arithmetic import counts
 from kvproof.model.because import reason
@@ -255,17 +254,6 @@ def test_a_gap_without_a_value_is_named() -> None:
     stated = reason("is_so", "block {block} has {cnt} owners", count=2)
     with pytest.raises(UsageError, match=r"has the gap \{cnt\}, and no value for it\. Use .*count"):
         sentences((stated,))
-
-
-def test_a_check_names_a_fault_that_there_is(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    wrong = replace(CHECKS["pool_adds_up"], killed_by="doubly_free")
-    monkeypatch.setitem(CHECKS, wrong.id, wrong)
-    assert main(["explore", "--config", "full"]) == 2
-    said = capsys.readouterr().err
-    assert "pool_adds_up says killed_by='doubly_free', and there is no such fault" in said
-    assert "Use double_free, or leave killed_by out" in said
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.severity import FAIL_ON, MEANINGS
 from kvproof.reports.cluster_line import cluster_lines
 from kvproof.strategies.verdict import Verdict
+from kvproof.strategies.witnesses import breaking
 from tests.reference.markdown import code, paragraphs, table
 
 
@@ -99,7 +100,9 @@ def _invariants() -> Iterator[str]:
             yield f"It must be true that {each.name}."
             yield paragraphs(each.story)
             when = "" if each.kind == "always" else " Asked of whole runs and graphs of states."
-            broken = f"Broken by the fault `{each.killed_by}`."
+            faults = [f"`{fault.name}`" for fault in breaking(each.id)]
+            more = f" and {len(faults) - 1} more" if faults[1:] else ""
+            broken = f"Broken by the fault {faults[0]}{more}." if faults else ""
             ideal = "An ideal: only pairs of base and head are judged by it."
             yield f"Origin: {each.origin}. {ideal if each.ideal else broken}{when}"
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, holds, reason
+from kvproof.model.because import Judged, because, holds_if, reason
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
 from kvproof.model.state import RUNNING, Engine
@@ -13,7 +13,6 @@ from kvproof.model.state import RUNNING, Engine
     "a request in the running queue has the status running",
     origin="an example",
     severity=Severity.BOOKKEEPING,
-    killed_by="request_stays_in_running_queue",
     needs=(Need.QUEUES,),
 )
 def whoever_runs_is_running(engine: Engine) -> Iterator[Judged]:
@@ -22,12 +21,9 @@ def whoever_runs_is_running(engine: Engine) -> Iterator[Judged]:
     for request in map(engine.find, engine.running):
         if request is None:
             continue
-        if request.status == RUNNING:
-            yield holds()
-        else:
-            yield because(
-                reason("in_running_queue", "{request} is in the running queue of {engine}"),
-                reason("has_status", "its status is {status}", status=request.status),
-                engine=engine.name,
-                request=request.id,
-            )
+        yield holds_if(request.status == RUNNING) or because(
+            reason("in_running_queue", "{request} is in the running queue of {engine}"),
+            reason("has_status", "its status is {status}", status=request.status),
+            engine=engine.name,
+            request=request.id,
+        )
