@@ -148,7 +148,7 @@ def _invariant(name: str) -> Explanation:
     if one is None:
         return _bytes(name)
     also = [asked for asked in ASKED if not set(asked.kinds).isdisjoint(one.judged)]
-    faults = tuple(each.name for each in breaking(name))
+    faults = tuple(each.name for each in breaking(one))
     findings = [
         each.name for each in KNOWN.values() if any(s.check == name for s in each.signatures)
     ]

@@ -7,6 +7,7 @@ invariants.
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from kvproof.invariants.check import Check
 from kvproof.invariants.registry import INVARIANTS, check_named
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
@@ -28,10 +29,11 @@ class Witness(NamedTuple):
     finding: Finding
 
 
-def breaking(invariant: str) -> list[Fault]:
-    """The faults that break an invariant, first those that break the fewest others."""
-    found = (each for each in FAULTS.values() if invariant in each.breaks)
-    return sorted(found, key=lambda each: len(each.breaks))
+def breaking(check: Check) -> list[Fault]:
+    """The faults that break an invariant, first that of its origin, then those that break the
+    fewest others."""
+    found = (each for each in FAULTS.values() if check.id in each.breaks)
+    return sorted(found, key=lambda each: (each.origin not in check.origin, len(each.breaks)))
 
 
 def refuse_wrong_names() -> None:

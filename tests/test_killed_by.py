@@ -55,7 +55,7 @@ def test_a_mistake_of_one_feature_shows_beside_another(
 
 @pytest.mark.parametrize("invariant", INVARIANTS.values(), ids=list(INVARIANTS))
 def test_every_invariant_is_broken_by_a_fault(invariant: Check) -> None:
-    assert bool(breaking(invariant.id)) != invariant.ideal
+    assert bool(breaking(invariant)) != invariant.ideal
 
 
 def test_a_loaded_request_that_waits_holds_the_token_it_computes_again() -> None:

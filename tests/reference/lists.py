@@ -100,7 +100,7 @@ def _invariants() -> Iterator[str]:
             yield f"It must be true that {each.name}."
             yield paragraphs(each.story)
             when = "" if each.kind == "always" else " Asked of whole runs and graphs of states."
-            faults = [f"`{fault.name}`" for fault in breaking(each.id)]
+            faults = [f"`{fault.name}`" for fault in breaking(each)]
             more = f" and {len(faults) - 1} more" if faults[1:] else ""
             broken = f"Broken by the fault {faults[0]}{more}." if faults else ""
             ideal = "An ideal: only pairs of base and head are judged by it."
