@@ -15,7 +15,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.shrink import shrunk
 from kvproof.gate.difference.workload import Engines, Fixed, Follow, Planned, Play, Plays
 from kvproof.gate.side import around_scheduler
-from kvproof.gate.side.known_plans import DrivesPlan, Shown, likeness, sign_of
+from kvproof.gate.side.known_plans import DrivesPlan, likeness, sign_of
 from kvproof.gate.side.plans import driven
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
@@ -125,7 +125,7 @@ def drives(found: Break) -> DrivesPlan:
 
 
 @lru_cache(RUNS_KEPT)
-def _shown(packed: bytes, connector: str, own: bool) -> Shown | None:
+def _shown(packed: bytes, connector: str, own: bool) -> Result | None:
     run = msgspec.json.decode(packed, type=Planned)
     if isinstance(run, Play):
         from kvproof.gate.side import connector_plans
@@ -133,8 +133,7 @@ def _shown(packed: bytes, connector: str, own: bool) -> Shown | None:
 
         return connector_plans.shown(SHIPPED[connector].subject, run, own)
     with suppress(AdapterDrift):
-        result = driven(run, place=0)
-        return Shown(result.breaks, result.course)
+        return driven(run, place=0)
     return None
 
 

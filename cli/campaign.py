@@ -100,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
     live = args.machine == "live"
     given = entries_of(args.given) if args.given else []
     borrow(args.vllm, args.cache, live=live)
-    machine = maker(args.machine, faults, cache=args.cache)
+    machine = maker(args.machine, faults)
     if live:
         require_core()
     settings = CampaignSettings(
@@ -153,7 +153,7 @@ def _work(name: str, faults: list[str], vllm: str | None, cache: Path | None) ->
     """Return the work of a process that was not forked from this one."""
     borrow(vllm, cache, live=name == "live")
     chosen = tuple(map(fault_named, faults))
-    machine = maker(name, chosen, cache=cache)
+    machine = maker(name, chosen)
     return work(machine.search, chosen, machine.met)
 
 

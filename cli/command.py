@@ -1,11 +1,13 @@
 """A command is a module with its options and a function that runs it."""
 
 import argparse
+import sys
 from collections.abc import Sequence
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
+from kvproof.reports.screen import folded
 
 
 class Command(Protocol):
@@ -32,8 +34,22 @@ REASON_MAX = 300
 """The number of characters of what is wrong with a command line."""
 
 
+class Formatter(argparse.HelpFormatter):
+    """Breaks the lines of a text between words alone, and keeps those that it has."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return folded(text, width, hang=0)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines = (part for line in text.splitlines() for part in folded(line, width, hang=0))
+        return "\n".join(indent + each for each in lines)
+
+
 class Parser(argparse.ArgumentParser):
     """This parser raises its errors as usage errors."""
+
+    def __init__(self, prog: str | None = None, **options: Any) -> None:
+        super().__init__(prog, formatter_class=Formatter, **options)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -44,6 +60,10 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print --help. Unlike argparse, this raises where it cannot be printed."""
+        (file or sys.stderr).write(message)
+
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""
         reason = message.rstrip(".")
@@ -51,10 +71,3 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(
             f"The command line is wrong: {reason}. Use {self.prog} --help to see its options."
         )
-
-    def format_help(self) -> str:
-        """Return the text of --help."""
-        from kvproof.cli.help_text import Formatter, ending
-
-        self.formatter_class = Formatter
-        return f"{super().format_help()}\n{ending(self.prog)}\n"

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kvproof.cli import parser as options
-from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
+from kvproof.gate.difference.workload import Play
 from kvproof.gate.side.known_plans import Likeness, likeness
+from kvproof.gate.side.plans import write_plan
+from kvproof.live.availability import importable
 from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
-from kvproof.model.files.folders import made_folder
+from kvproof.model.files.decoding import decoded_json
 from kvproof.model.files.reading import read_text
 from kvproof.model.files.reading import shown as shown_path
-from kvproof.model.files.writing import write_fresh
 from kvproof.reports import live_line
 from kvproof.reports.document import plain
 from kvproof.reports.live_line import progress
@@ -53,7 +54,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--extra",
         metavar="JSON",
         default="{}",
-        help="kv_connector_extra_config; {tmp} in a text is a folder that is new in each episode",
+        help="kv_connector_extra_config; {tmp} in a text is a folder that is new in each episode "
+        "(default: %(default)s)",
     )
     parser.add_argument(
         "--keeps-prompts",
@@ -61,7 +63,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the connector stores each whole block of a computed prompt and never forgets it",
     )
     parser.add_argument(
-        "--examples", type=options.at_least_one, default=200, help="number of random episodes"
+        "--examples",
+        type=options.at_least_one,
+        default=200,
+        metavar="N",
+        help="number of random episodes (default: %(default)s)",
     )
     parser.add_argument(
         "--replay", type=Path, metavar="PLAN", help="play the episode of this file alone"
@@ -74,13 +80,12 @@ def run(args: argparse.Namespace) -> int:
     """Search, and print the result."""
     extra = _extra(args.extra)
     borrow(args.vllm, args.cache, live=True)
-    from kvproof.live.connectors.shipped import SHIPPED, as_driven
-
-    check_name(args.name, SHIPPED)
+    importable()
     live_line.show("importing vLLM ...")
     from kvproof.live.blame import is_ours
     from kvproof.live.connectors.alone import confirm
     from kvproof.live.connectors.search import PlanSearch, search
+    from kvproof.live.connectors.shipped import as_driven
     from kvproof.live.connectors.shown import shown
 
     subject = as_driven(args.name, extra, args.keeps_prompts)
@@ -186,12 +191,8 @@ def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None
     from kvproof.live.connectors.episode import play
     from kvproof.model.plans.connector import ConnectorPlan
 
-    try:
-        plan = msgspec.json.decode(read_text(path, "plan"), type=ConnectorPlan)
-    except msgspec.MsgspecError as error:
-        raise UsageError(
-            f"{shown_path(path)} has no plan ({error}). Use a file that kvproof connector wrote."
-        ) from error
+    text, use = read_text(path, "plan"), "a file that kvproof connector wrote"
+    plan = decoded_json(text, ConnectorPlan, f"The file {shown_path(path)}", use)
     found.take(plan, play(subject, plan))
 
 
@@ -214,14 +215,12 @@ def _as_told(like: Likeness) -> dict[str, str]:
 
 
 def _plan_file(args: argparse.Namespace, found: "PlanSearch") -> File:
-    stem = f"connector-{found.rule}-{args.seed}"
-    text = msgspec.json.format(msgspec.json.encode(found.plan), indent=2).decode() + "\n"
-
-    def write() -> Path:
-        made_folder(args.traces)
-        return write_fresh(args.traces, stem, ".json", text)
-
-    return File(write, partial(_replay_line, args), first=True)
+    play = Play("", args.name, msgspec.to_builtins(found.plan))
+    return File(
+        lambda: write_plan(play, f"{found.rule}-{args.seed}", args.traces),
+        partial(_replay_line, args),
+        first=True,
+    )
 
 
 def _replay_line(args: argparse.Namespace, at: Path) -> str:

@@ -32,7 +32,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--states-max",
         type=options.at_least_one,
         default=1_000_000,
-        help="maximum number of distinct states",
+        metavar="N",
+        help="maximum number of distinct states (default: %(default)s)",
     )
     parser.add_argument(
         "--memory-max",
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     """Explore, and print the result."""
     setup = options.setup(args)
     borrow(args.vllm, args.cache, live=args.machine == "live")
-    machine = maker(args.machine, setup.faults, cache=args.cache)
+    machine = maker(args.machine, setup.faults)
     limits = Limits(args.states_max, args.memory_max)
     if args.machine == "live":
         return _live(args, setup, machine, limits)

@@ -15,7 +15,7 @@ from typing import Any
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.reports.document import document
-from kvproof.reports.screen import say
+from kvproof.reports.screen import clear, say
 
 NOT_WRITTEN = 2
 """The exit code where all holds and a file cannot be written."""
@@ -62,6 +62,7 @@ def finish(
     `code` is the exit code of the verdict. `output` makes the fields of the object of `--json`,
     after the files were written. `text` prints the answer for a person.
     """
+    clear()
     if args.json:
         _write(files)
         code = _final(code, files)

@@ -40,11 +40,11 @@ class Maker(NamedTuple):
     alike: Mapping[str, str] = {}
 
 
-def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None) -> Maker:
+def maker(name: str, faults: Sequence[Fault] = ()) -> Maker:
     """Return the maker of this machine. vLLM is imported here, so that its import is in the time of
     no search. Raises UsageError if vLLM is missing, or if live vLLM is asked for with a fault. A
     live machine raises AdapterDrift if the adapter does not fit the installed vLLM, or if vLLM
-    cannot be imported. The known findings of a live vLLM are kept in the cache folder."""
+    cannot be imported."""
     if name == "model":
 
         def model(cluster: Cluster) -> Machine:
@@ -67,7 +67,7 @@ def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None)
     policy: Counter[str] = Counter()
     alike: dict[str, str] = {}
 
-    known = functools.cache(lambda: _known(cache))
+    known = functools.cache(_known)
 
     def watched(cluster: Cluster) -> Machine:
         machine = _live(cluster)  # first: it raises AdapterDrift where there is nothing to drive
@@ -76,11 +76,11 @@ def maker(name: str, faults: Sequence[Fault] = (), *, cache: Path | None = None)
     return Maker(name, _live, watched, version, met, policy, alike)
 
 
-def _known(cache: Path | None) -> tuple[KnownFinding, ...]:
+def _known() -> tuple[KnownFinding, ...]:
     """Return the known findings that this vLLM has."""
-    from kvproof.cli.profile import profile
+    from kvproof.cli.profile import inferred
 
-    return tuple(profile(_live, cache).known)
+    return tuple(inferred(_live).known)
 
 
 def _import() -> None:

@@ -15,7 +15,6 @@ from kvproof.cli import removed
 from kvproof.cli.command import Command, Parser, refuse_empty
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, FaultStopsModel, UsageError, unknown
-from kvproof.reports import live_line
 from kvproof.reports.screen import say
 
 COMMANDS: Mapping[str, str] = {
@@ -35,6 +34,63 @@ COMMANDS: Mapping[str, str] = {
 """The commands, and what each does. The module of the same name has its options and runs it; only
 the module of the command in use is imported."""
 
+EXAMPLES: Mapping[str, Sequence[str]] = {
+    "explore": (
+        "kvproof explore --fault truncation_without_guard",
+        "kvproof explore --machine live --config full",
+    ),
+    "sample": (
+        "kvproof sample --config pd --examples 1000 --seed 1",
+        "kvproof sample --machine live --config random:7",
+    ),
+    "campaign": (
+        "kvproof campaign --units 4 --out campaign",
+        "kvproof campaign --units 8 --out campaign --resume",
+    ),
+    "prove": (
+        "kvproof prove --obligation trim_equal_counts",
+        "kvproof prove --fault front_trim",
+    ),
+    "replay": (
+        "kvproof replay kvproof-traces/pool_adds_up.jsonl",
+        "kvproof replay kvproof-traces/pool_adds_up.jsonl --machine live",
+        "kvproof replay kvproof-traces/pool_adds_up.jsonl --releases 0.32.0 0.33.0",
+    ),
+    "explain": (
+        "kvproof explain references_are_exact",
+        "kvproof explain invariants",
+        "kvproof explain pd --json",
+    ),
+    "report": (
+        "kvproof report kvproof-traces/pool_adds_up.jsonl",
+        "kvproof report kvproof-traces/pool_adds_up.jsonl --html ledger.html",
+        "kvproof report P.jsonl D.jsonl",
+    ),
+    "gate": (
+        "kvproof gate --repo . --base main --head HEAD --sarif kvproof.sarif",
+        "kvproof gate --vllm vllm-checkout --base 0.33.0 --junit kvproof.xml",
+    ),
+    "connector": (
+        "kvproof connector OffloadingConnector --examples 20",
+        "kvproof connector my_package.store:Store --keeps-prompts",
+    ),
+    "doctor": ("kvproof doctor", "kvproof doctor --json"),
+}
+"""Examples of each command. Some need vLLM, or a trace or a record that an earlier one wrote."""
+
+START = """where to start:
+  kvproof explore
+      every state of two requests on P and D, without vLLM
+  kvproof explore --fault front_trim
+      a historical mistake, and the shortest run to it
+  kvproof doctor
+      what of the installed vLLM can be driven
+  kvproof sample --machine live
+      random episodes on real vLLM, each step checked
+  kvproof COMMAND --help
+      the options of a command, and examples
+"""
+
 BAD_USAGE, UNKNOWN = 2, 3
 
 
@@ -43,21 +99,31 @@ def parser(*loaded: str) -> Parser:
     none is named: the module of a command is imported for its options."""
     top = Parser(
         prog="kvproof",
-        description=kvproof.__doc__,
+        description=" ".join((kvproof.__doc__ or "").split()),
         epilog="Exit codes: 0 all hold, 1 violated, 2 bad usage or input, 3 unknown or not run, 4 "
         "the output could not be written, 129, 130 and 143 interrupted, 141 the reader of the "
         "output has gone. A violation below the severity of --fail-on (by default: lost "
-        "performance, wrong report and bookkeeping) is reported, and the exit code is 0.",
+        "performance, wrong report and bookkeeping) is reported, and the exit code is 0.\n\n"
+        + START,
         allow_abbrev=False,
     )
     top.add_argument("--version", action="version", version=f"kvproof {kvproof.__version__}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, does in COMMANDS.items():
-        one = commands.add_parser(name, help=does, description=does, allow_abbrev=False)
+        examples = "\n".join(("examples:", *(f"  {each}" for each in EXAMPLES[name])))
+        one = commands.add_parser(
+            name, help=does, description=does, epilog=examples, allow_abbrev=False
+        )
         if name in (loaded or COMMANDS):
             command(name).add_options(one)
         one.add_argument("--json", action="store_true", help="print one JSON object")
-        one.add_argument("--seed", type=int, default=0, help="seed of every random choice")
+        one.add_argument(
+            "--seed",
+            type=int,
+            default=0,
+            metavar="N",
+            help="seed of every random choice (default: %(default)s)",
+        )
     return top
 
 
@@ -69,7 +135,6 @@ def command(name: str) -> Command:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line (by default that of the process). Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    live_line.start()
     with interruption.handled():
         try:
             return interruption.exit_code(_run(arguments))

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,14 +25,8 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Verdict
 
-AT_ONCE = 2
-"""Number of releases that are asked at the same time."""
-
 REPLAY_S = 300.0
 """Time limit of a replay, in seconds."""
-
-CLEAN_S = 0.8
-"""How long an interrupted process may take to end, in seconds."""
 
 MARKS = {"VIOLATED": "BAD", "SAMPLED": "ok", "UNKNOWN": "?"}
 """How an answer is shown. A question mark is never green."""
@@ -104,23 +97,16 @@ def in_order(names: Sequence[str]) -> list[str]:
 def _ask_each(
     versions: Sequence[str], ask: Callable[[str], ReleaseAnswer]
 ) -> dict[str, ReleaseAnswer]:
-    """Ask the releases, two at a time, and return their answers; after an interruption, those that
-    are there. Each is reported on standard error."""
+    """Ask the releases, one after the other, and return their answers; after an interruption, those
+    that are there. Each is reported on standard error."""
     began = time.monotonic()
     found: dict[str, ReleaseAnswer] = {}
-    running: dict[Future[ReleaseAnswer], str] = {}
-    pool = ThreadPoolExecutor(AT_ONCE)
-    try:
-        with interruption.stoppable():
-            for version in versions:
-                running[pool.submit(ask, version)] = version
-            for future in as_completed(running):
-                found[running[future]] = answer = future.result()
-                done = f"{len(found)} of {len(versions)} after {time.monotonic() - began:.0f} s"
-                say(f"{done}: {running[future]}, {answer.why}", file=sys.stderr)
-    finally:
-        pool.shutdown(wait=not interruption.requested(), cancel_futures=True)
-    wait(running, CLEAN_S)  # after an interruption, for processes that end and remove their files
+    with interruption.stoppable():
+        for version in versions:
+            interruption.check()
+            found[version] = answer = ask(version)
+            done = f"{len(found)} of {len(versions)} after {time.monotonic() - began:.0f} s"
+            say(f"{done}: {version}, {answer.why}", file=sys.stderr)
     return found
 
 

@@ -154,7 +154,11 @@ def add_fail_on(
 def add_traces(parser: argparse.ArgumentParser) -> None:
     """Add the option for the folder of traces."""
     parser.add_argument(
-        "--traces", type=folder, default=TRACES, metavar="DIR", help="folder for traces"
+        "--traces",
+        type=folder,
+        default=TRACES,
+        metavar="DIR",
+        help="folder for traces (default: %(default)s)",
     )
 
 

@@ -2,9 +2,12 @@
 
 import argparse
 
+import msgspec
+
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, undriven
-from kvproof.gate.side.around_scheduler import broken, taken
+from kvproof.gate.difference.workload import Engine
+from kvproof.gate.side.plans import driven
 from kvproof.invariants.registry import gravest
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError
@@ -43,13 +46,13 @@ def run(args: argparse.Namespace) -> int:
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()
     with interruption.stoppable():
         try:
-            drifts: list[AdapterDrift] = []
-            found = gravest(each for seen in taken(plan, drifts) for each in broken(seen))
+            result = driven(Engine(shown(args.trace), msgspec.to_builtins(plan)))
+            found = gravest(each.finding for each in result.breaks)
             outcome = Outcome(Verdict.SAMPLED)
             if found:
                 outcome = Outcome(Verdict.VIOLATED, finding=found[0])
-            if drifts and not found:
-                outcome = undriven(drifts[0])
+            elif result.without_loops:
+                outcome = undriven(AdapterDrift(result.without_loops))
         except AdapterDrift as drift:
             outcome = undriven(drift)
 

@@ -39,7 +39,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--timeout-s",
         type=seconds,
         default=TIMEOUT_S,
-        help="time limit of one query, in seconds",
+        metavar="N",
+        help="time limit of one query, in seconds (default: %(default)s)",
     )
     parser.add_argument(
         "--table",

@@ -5,92 +5,52 @@ as somebody may have the old name in a script.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from kvproof.model.errors import UsageError
 
-
-class Removed(NamedTuple):
-    """What has become of a command or an option, and what to use. Both go into a sentence."""
-
-    now: str
-    use: str
-
-
-COMMANDS: Mapping[str, Removed] = {
-    "matrix": Removed(
-        "is gone: the tests ask it", "kvproof explore, sample and prove with --fault NAME"
-    ),
-    "invariants": Removed("is now a list of explain", "kvproof explain invariants"),
-    "faults": Removed("is now a list of explain", "kvproof explain faults"),
-    "configs": Removed(
-        "is now a list of explain", "kvproof explain configs, or kvproof explain NAME --json"
-    ),
-    "coverage": Removed(
-        "is gone: sample says which checks had nothing to judge",
-        "kvproof sample --machine live --config NAME",
-    ),
-    "join": Removed("is now kvproof report with two records", "kvproof report P.jsonl D.jsonl"),
-    "releases": Removed(
-        "is now replay --releases, for one trace",
-        "kvproof replay TRACE --releases, or kvproof gate to compare two releases",
-    ),
-    "remedies": Removed(
-        "is now benchmarks/remedies.py", "python benchmarks/remedies.py in a clone of kvproof"
-    ),
-}
-"""The commands that are gone."""
-
-OPTIONS: Mapping[tuple[str, str], Removed] = {
+GONE: Mapping[str, str] = {
+    "matrix": "is gone: the tests ask it. Use kvproof explore, sample and prove with --fault NAME.",
+    "invariants": "is now a list of explain. Use kvproof explain invariants.",
+    "faults": "is now a list of explain. Use kvproof explain faults.",
+    "configs": "is now a list of explain. Use kvproof explain configs, or kvproof explain NAME "
+    "--json.",
+    "coverage": "is gone: sample says which checks had nothing to judge. Use kvproof sample "
+    "--machine live --config NAME.",
+    "join": "is now kvproof report with two records. Use kvproof report P.jsonl D.jsonl.",
+    "releases": "is now replay --releases, for one trace. Use kvproof replay TRACE --releases, or "
+    "kvproof gate to compare two releases.",
+    "remedies": "is now benchmarks/remedies.py. Use python benchmarks/remedies.py in a clone of "
+    "kvproof.",
     **{
-        (command, "--explain"): Removed(
-            "is gone: a list says what all words of a printed trace mean", "kvproof explain words"
-        )
+        f"{command} --explain": "is gone: a list says what all words of a printed trace mean. Use "
+        "kvproof explain words."
         for command in ("explore", "sample", "report")
     },
-    ("sample", "--steps-covered"): Removed(
-        "is gone: sample says which checks had nothing to judge",
-        "kvproof sample --machine live --config NAME",
-    ),
-    ("explore", "--symmetry"): Removed(
-        "is gone: it saved little, and every state is visited now", "kvproof explore without it"
-    ),
-    ("explore", "--checkpoint"): Removed(
-        "is gone: a search of a preset takes seconds on the model and minutes on real vLLM",
-        "kvproof explore without it, or kvproof campaign for a search that goes on another day",
-    ),
-    ("prove", "--witness"): Removed(
-        "is gone: the explorer finds a run of each fault by itself", "kvproof explore --fault NAME"
-    ),
-    ("prove", "--traces"): Removed(
-        "is gone with --witness: a proof has no trace", "kvproof explore --fault NAME --traces DIR"
-    ),
-    ("prove", "--certificates"): Removed(
-        "is gone: nobody asked another solver", "kvproof prove --table FILE for what is proved"
-    ),
-    ("explore", "--graph"): Removed(
-        "is gone: nobody looks at thousands of states", "kvproof report TRACE --html FILE for a run"
-    ),
-    ("explore", "--resume"): Removed(
-        "is gone, because no search is kept in a file any more",
-        "kvproof explore without it, or kvproof campaign --resume",
-    ),
+    "sample --steps-covered": "is gone: sample says which checks had nothing to judge. Use kvproof "
+    "sample --machine live --config NAME.",
+    "explore --symmetry": "is gone: it saved little, and every state is visited now. Use kvproof "
+    "explore without it.",
+    "explore --checkpoint": "is gone: a search of a preset takes seconds on the model and minutes "
+    "on real vLLM. Use kvproof explore without it, or kvproof campaign for a search that goes on "
+    "another day.",
+    "explore --resume": "is gone, because no search is kept in a file any more. Use kvproof "
+    "explore without it, or kvproof campaign --resume.",
+    "explore --graph": "is gone: nobody looks at thousands of states. Use kvproof report TRACE "
+    "--html FILE for a run.",
+    "prove --witness": "is gone: the explorer finds a run of each fault by itself. Use kvproof "
+    "explore --fault NAME.",
+    "prove --traces": "is gone with --witness: a proof has no trace. Use kvproof explore --fault "
+    "NAME --traces DIR.",
+    "prove --certificates": "is gone: nobody asked another solver. Use kvproof prove --table FILE "
+    "for what is proved.",
 }
-"""The options that are gone, by command and option, such as `("explore", "--symmetry")`."""
+"""By command, or by command and option, what has become of it and what to use, after its name."""
 
 
 def refuse(arguments: Sequence[str]) -> None:
     """Raise UsageError where a command line names a command or an option that is gone."""
-    if not arguments:
-        return
-    command, rest = arguments[0], arguments[1:]
-    if command in COMMANDS:
-        raise _error(f"kvproof {command}", COMMANDS[command])
-    for word in rest:
-        option = word.partition("=")[0]
-        if (command, option) in OPTIONS:
-            raise _error(f"kvproof {command} {option}", OPTIONS[command, option])
-
-
-def _error(name: str, removed: Removed) -> UsageError:
-    return UsageError(f"{name} {removed.now}. Use {removed.use}.")
+    command, *rest = arguments or ("",)
+    for word in ("", *rest):
+        name = f"{command} {word.partition('=')[0]}".strip()
+        if name in GONE:
+            raise UsageError(f"kvproof {name} {GONE[name]}")

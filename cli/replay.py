@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     borrow(args.vllm, args.cache, live=args.machine == "live")
     replayed = Replay(Outcome(Verdict.UNKNOWN, reason=INTERRUPTED))
     with interruption.stoppable(), planted(*faults):
-        chosen = maker(args.machine, faults, cache=args.cache)
+        chosen = maker(args.machine, faults)
         try:
             with closing(chosen.make(trace.cluster)) as machine:
                 replayed = replay(machine, trace)

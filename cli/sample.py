@@ -55,7 +55,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="number of episodes (default: 200, or 1,000 of many clusters)",
     )
     parser.add_argument(
-        "--steps", type=options.at_least_one, default=40, help="number of choices in an episode"
+        "--steps",
+        type=options.at_least_one,
+        default=40,
+        metavar="N",
+        help="number of choices in an episode (default: %(default)s)",
     )
     options.add_traces(parser)
 
@@ -65,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     setup = options.setup(args)
     setup = setup._replace(wide=args.config is None and not setup.faults)
     borrow(args.vllm, args.cache, live=args.machine == "live")
-    machine = maker(args.machine, setup.faults, cache=args.cache)
+    machine = maker(args.machine, setup.faults)
     outcome = with_graver(
         sampled(setup, machine, args),
         setup,

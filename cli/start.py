@@ -13,14 +13,11 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import NoReturn
 
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
-from kvproof.reports import live_line
-from kvproof.reports.screen import say
-
-OUT, ERR = 1, 2
+from kvproof.reports.screen import clear, say
 
 BAD_USAGE, DEFECT, NOT_PRINTED = 2, 3, 4
 
@@ -38,48 +35,6 @@ MACHINERY = ("check", "fault", "registry")
 """The modules there that are no author's."""
 
 
-class OutputLost(BaseException):
-    """Standard output cannot be written, for this OSError. Like KeyboardInterrupt, it is no
-    Exception: no command continues without its output."""
-
-
-class _Raw(io.FileIO):
-    """Standard output or standard error as raw bytes."""
-
-    def write(self, data: Any) -> int:
-        """Write bytes; returns how many were written. Raises OutputLost. What standard error cannot
-        take is lost."""
-        try:
-            return super().write(data)
-        except OSError as error:
-            if self.fileno() == OUT:
-                raise OutputLost(error) from error
-            return len(data)
-
-
-class _Text(io.TextIOWrapper):
-    """Standard output or standard error. On a terminal, text replaces the live line."""
-
-    def write(self, text: str) -> int:
-        """Write text."""
-        if self.line_buffering:
-            live_line.clear()
-        return super().write(text)
-
-
-def _stream(before: TextIO | None, number: int) -> TextIO:
-    """Make the stream of a descriptor, with the encoding that Python chose for it. What the
-    encoding lacks is written as an escape."""
-    raw = _Raw(number, "wb", closefd=False)
-    os.set_blocking(number, True)  # a writer of Python does not wait for a full pipe
-    return _Text(
-        io.BufferedWriter(raw),
-        encoding=before.encoding if before is not None else "utf-8",
-        errors="backslashreplace",
-        line_buffering=number == ERR or raw.isatty(),
-    )
-
-
 def main() -> NoReturn:
     """Run the program `kvproof`, and end the process."""
     program("kvproof.cli.main")
@@ -93,34 +48,43 @@ def program(module: str) -> NoReturn:
             signal.signal(number, signal.SIG_IGN)
         # Python would first take vLLM's modules apart, which lasts seconds; threads would keep it.
         atexit._run_exitfuncs()
-        sys.stderr.flush()
+        with suppress(OSError):
+            sys.stderr.flush()
         os._exit(code)
 
 
 def _ended(module: str) -> int:
-    """Replace the standard streams, run a module, and return the exit code."""
+    """Prepare the standard streams, run a module, and return the exit code."""
     closed = sys.stdout is None
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         if stream is None:  # else the next file that is opened would be standard output
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number
-    sys.stderr, sys.stdout = _stream(sys.stderr, ERR), _stream(sys.stdout, OUT)
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if closed:
+        return _lost("it is closed")
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")  # what the encoding of the user lacks
+            os.set_blocking(output.fileno(), True)  # a writer of Python waits for no full pipe
     # Hypothesis would keep its caches in the working folder; without them it works as well.
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", os.devnull)
     try:
-        if closed:
-            raise OutputLost(OSError(0, "it is closed"))
         code = _run(module)
+        clear()
         sys.stdout.flush()
-    except OutputLost as lost:
-        [error] = lost.args
-        if isinstance(error, BrokenPipeError):
-            return READER_GONE
-        why = error.strerror or error
-        use = "a terminal, or a file on a disk with room"
-        return _report(f"Standard output cannot be written ({why}). Use {use}.", NOT_PRINTED)
-    finally:
-        live_line.clear()
+    except OSError as error:
+        return _lost(error.strerror or str(error), gone=isinstance(error, BrokenPipeError))
     return code
+
+
+def _lost(why: str, *, gone: bool = False) -> int:
+    """Say that standard output cannot be written, unless its reader is gone. Return the exit
+    code."""
+    if gone:
+        return READER_GONE
+    use = "a terminal, or a file on a disk with room"
+    return _report(f"Standard output cannot be written ({why}). Use {use}.", NOT_PRINTED)
 
 
 def _run(module: str) -> int:
@@ -139,9 +103,9 @@ def _run(module: str) -> int:
         return _report(
             "UNKNOWN: the memory is used up. Use --memory-max or a smaller scope.", DEFECT
         )
-    except OutputLost:
-        raise
     except BaseException as error:  # an import may turn a KeyboardInterrupt into any other error
+        if isinstance(error, OSError):
+            print(flush=True)  # raises it again where standard output is what cannot be written
         if interruption.requested() or isinstance(error, KeyboardInterrupt):
             return _report("Interrupted.", DEFECT)
         return _defect()
@@ -150,6 +114,7 @@ def _run(module: str) -> int:
 def _defect() -> int:
     """Print the exception that is handled, with its traceback, and whose it is. Return the exit
     code."""
+    clear()
     with suppress(Exception):  # where no file can be opened, there are no lines of code
         sys.excepthook(*sys.exc_info())
     frames = traceback.walk_tb(sys.exc_info()[2])

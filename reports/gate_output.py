@@ -202,7 +202,7 @@ class Gate(OutputPart, frozen=True, kw_only=True):
     seed: int
     seconds: float
     budget_s: float
-    base: GateTree | None
+    base: GateTree
     head: GateTree
     changed_functions: tuple[str, ...]
     reached: tuple[str, ...]

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from kvproof.model import interruption
-from kvproof.reports.screen import columns, one_line
-
-CLEAR = "\r\x1b[K"
+from kvproof.reports import screen
+from kvproof.reports.screen import clear, columns, one_line
 
 SHORTER = "Looking for a shorter run; Ctrl-C takes the shortest so far."
 """What follows a violation that is shown before its run is shrunk."""
@@ -21,37 +20,21 @@ LINE_EVERY_S = 30.0
 SHOWN_EVERY_S = 0.1
 """The time after which progress is shown again, in seconds."""
 
-_shown = False
 _logged_at = time.monotonic()
-
-
-def start() -> None:
-    """Begin anew: the first line of a log comes after half a minute."""
-    global _logged_at
-    _logged_at = time.monotonic()
 
 
 def show(text: str) -> None:
     """Show this instead of the line before. Where the terminal is too narrow, the end is left
-    out."""
-    global _shown, _logged_at
+    out. What others print, as vLLM does, begins at the beginning of the line."""
+    global _logged_at
     clear()
     if wanted():
-        sys.stderr.write(one_line(text, columns(sys.stderr) - 1))
+        sys.stderr.write(one_line(text, columns(sys.stderr) - 1) + "\r")
         sys.stderr.flush()
-        _shown = True
+        screen.live_line_shown = True
     elif time.monotonic() - _logged_at > LINE_EVERY_S:
         _logged_at = time.monotonic()
         print(text, file=sys.stderr, flush=True)
-
-
-def clear() -> None:
-    """Remove the line. This is called before anything else is written to a terminal."""
-    global _shown
-    if _shown:
-        _shown = False
-        sys.stderr.write(CLEAR)
-        sys.stderr.flush()
 
 
 def wanted() -> bool:

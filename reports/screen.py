@@ -7,6 +7,7 @@ because a name of the user is never markup.
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -26,6 +27,18 @@ HEIGHT = 25
 
 HANG = 4
 """The column in which the further lines of a text begin, counted from 0."""
+
+live_line_shown = False
+"""Whether a live line (`live_line`) is on the terminal."""
+
+
+def clear() -> None:
+    """Remove the live line. This is called before anything else is written to a terminal."""
+    global live_line_shown
+    if live_line_shown:
+        live_line_shown = False
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
 
 
 def columns(file: TextIO | None = None) -> int:
@@ -57,55 +70,25 @@ def _of_terminal(file: TextIO) -> int:
         return 0
 
 
-def cells(text: str) -> int:
-    """Return the number of columns that a text takes; an East Asian character may take two."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
 def folded(text: str, width: int, hang: int = HANG) -> list[str]:
     """Return the lines of a text, each at most `width` columns; the further ones begin in column
     `hang`. Lines break between words alone: a longer word, such as a path, stays whole."""
-    words = text.split(" ")
-    # The spaces before the first word stay.
-    first = next((i for i, word in enumerate(words) if word), len(words) - 1)
-    margin = " " * min(hang, width // 2)
-    lines, line, space = [], " " * first + words[first], ""
-    for word in words[first + 1 :]:
-        space += " "
-        if not word:
-            continue
-        if cells(line) + len(space) + cells(word) <= width:
-            line += space + word
-        else:
-            lines.append(line)
-            line = margin + word
-        space = ""
-    return [*lines, line]
+    words = text.lstrip(" ")
+    lines = textwrap.wrap(
+        words,
+        width,
+        initial_indent=text[: len(text) - len(words)],
+        subsequent_indent=" " * min(hang, width // 2),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines or [""]
 
 
 def one_line(text: str, width: int) -> str:
     """Return the text in at most `width` columns, cut at the end if it is longer."""
     text = printable(text)
-    if cells(text) <= width:
-        return text
-    from rich.cells import set_cell_size
-
-    return set_cell_size(text, max(width - 1, 0)) + "…"
-
-
-_LIST = re.compile(r"\[[^][]*\]")
-
-_JOINED = "\0"
-"""What stands for a space at which no line breaks; a printable text has none."""
-
-
-def _whole(found: str, width: int) -> str:
-    """Return a list in brackets, without breaks if it takes two fifths of a line at most."""
-    return found.replace(" ", _JOINED) if cells(found) <= width * 2 // 5 else found
+    return text if len(text) <= width else text[: max(width - 1, 0)] + "…"
 
 
 class ScreenLine(NamedTuple):
@@ -117,14 +100,10 @@ class ScreenLine(NamedTuple):
     hang: int = HANG
 
     def folded(self, width: int) -> "list[ScreenLine]":
-        """Return the lines that are printed, taken literally. A short list in brackets stays
-        whole."""
+        """Return the lines that are printed, taken literally."""
         text = printable(self.text)
-        if not self.hang:
-            return [self._replace(text=text)]
-        text = _LIST.sub(lambda found: _whole(found[0], width), text)
-        parts = folded(text, width, self.hang)
-        return [ScreenLine(part.replace(_JOINED, " "), self.style) for part in parts]
+        parts = folded(text, width, self.hang) if self.hang else [text]
+        return [ScreenLine(part, self.style) for part in parts]
 
 
 def plain(lines: Iterable[ScreenLine], width: int) -> str:
@@ -136,6 +115,7 @@ def show(file: TextIO, lines: Iterable[ScreenLine]) -> None:
     """Print lines in the width of the file: in colour on a terminal, elsewhere without."""
     from rich.text import Text
 
+    clear()
     screen, width = console(file), columns(file)
     for line in lines:
         for part in line.folded(width):
@@ -145,6 +125,7 @@ def show(file: TextIO, lines: Iterable[ScreenLine]) -> None:
 def say(text: str = "", hang: int = HANG, file: TextIO | None = None) -> None:
     """Print one text, taken literally: in one line, or folded where `folds`; with a `hang` of 0 it
     is never folded, because it is to be copied."""
+    clear()
     file = sys.stdout if file is None else file
     text = printable(text)
     for line in folded(text, columns(file), hang) if hang and folds(file) else [text]:

@@ -59,7 +59,7 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[ScreenLine]:
             yield ScreenLine(f"Fault {name}: {FAULTS[name].mistake}.")
     yield from _in_words(trace)
     yield from prompts(trace.cluster)
-    yield from engines(trace.cluster, width)
+    yield from engines(trace.cluster)
     yield ScreenLine()
     begins = hang.begins if hang else None
     printed = events(trace, whole=extra.whole, loop=begins, sign=sign)

@@ -289,7 +289,6 @@ ALL: dict[str, Gate] = {
     ),
     "lost": unknown("head cannot be driven with all that base can be driven with", lost=(LOST,)),
     "not importable": unknown(TRACEBACK, **NOTHING_RAN),
-    "no base": gate(base=None, changed_functions=(), reached=(), findings=STILL),
     "hostile": with_texts(
         gate(
             exit_code=1,

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from kvproof.cli import explore, sample
-from kvproof.cli.help_text import EXAMPLES
-from kvproof.cli.main import COMMANDS, main, parser
+from kvproof.cli.main import COMMANDS, EXAMPLES, main, parser
 from kvproof.live.releases import Cache, Failed
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.registry import FAULTS

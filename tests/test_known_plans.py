@@ -13,12 +13,12 @@ import pytest
 from kvproof.campaign import planned
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Course
+from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Engine, Planned, Play
 from kvproof.gate.side import known_plans
 from kvproof.gate.side.known_plans import (
     KnownPlan,
     Likeness,
-    Shown,
     is_at_work,
     likeness,
     plans,
@@ -79,10 +79,11 @@ def broken(
     )
 
 
-def shown(*breaks: Break) -> Shown:
+def shown(*breaks: Break) -> Result:
     """A run that comes to its end, and in which all checks had something to judge."""
     judged = {each.signature.check for each in breaks} | {DIES, "every_request_ends"}
-    return Shown(breaks, Course(ended=True, judged=tuple(judged)))
+    course = Course(ended=True, judged=tuple(judged))
+    return Result("", breaks=breaks, course=course)
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
         kept = {FILES: [KnownPlan(DIES, plan, WHERE)]}
         monkeypatch.setattr(known_plans, "_all", lambda: kept)
 
-        def driven(run: Planned, own: bool = False) -> Shown:
+        def driven(run: Planned, own: bool = False) -> Result:
             assert run == plan
             return shown(*(of_own if own else again))
 
@@ -174,7 +175,7 @@ def test_the_cause_is_at_work_where_its_ingredient_is_needed_for_the_break(
     assert without(name, plan) is None
     cured = msgspec.structs.replace(run, plan=msgspec.to_builtins(plan))
 
-    def is_told(again: Shown | None, after: Shown | None, *needs: str, of: Planned = run) -> bool:
+    def is_told(again: Result | None, after: Result | None, *needs: str, of: Planned = run) -> bool:
         given = {msgspec.json.encode(run): again, msgspec.json.encode(cured): after}
         shows = partial(_shows, given)
         return is_at_work(KnownPlan(DIES, run, WHERE, needs), broken(plan=of), shows)
@@ -194,7 +195,7 @@ def test_the_cause_is_at_work_where_its_ingredient_is_needed_for_the_break(
     assert not is_told(breaks, shown(), name, "drafts"), "the cause needs more than there is"
 
 
-def _shows(given: Mapping[bytes, Shown | None], run: Planned, own: bool = False) -> Shown | None:
+def _shows(given: Mapping[bytes, Result | None], run: Planned, own: bool = False) -> Result | None:
     assert not own
     return given[msgspec.json.encode(run)]
 

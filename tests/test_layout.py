@@ -125,7 +125,6 @@ OPEN_METHODS = {
 OPENED = {
     "model/files": "the one place",
     "cli/start.py": "opens the null device where a standard stream is closed",
-    "cli/own_code.py": "reads the code of kvproof itself, for its fingerprint",
     "live/reproducer/template.py": "text of generated files, which make a config.json for vLLM",
     "gate/source/probes.py": "parses what Python's own loader has read of vLLM",
     "gate/source/units.py": "parses what `model/files` has read: `ast.parse` takes a text",

@@ -370,7 +370,8 @@ def test_what_is_worse_in_significantly_more_runs_costs_more(
     expected = [("tokens hit", worse, better, differ + 3, *sums)] if told else []
     turns = iter([True, False])
     weighed = costs(found, lambda: next(turns))
-    assert [each[:6] for each in weighed.costs] == expected
+    told_of = [(c.what, c.worse, c.better, c.runs, c.base, c.head) for c in weighed.costs]
+    assert told_of == expected
     suspected = by_chance(worse, better) <= LIKELY
     named = f"fresh: worse in {again[0]} of {sum(again) + 3} runs and better in {again[1]}"
     assert [each.endswith(named) for each in weighed.unconfirmed] == [True] * (suspected > told)

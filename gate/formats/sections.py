@@ -66,7 +66,7 @@ def rows(gate: Gate, finding: GateFinding, *, here: bool = False) -> list[tuple[
         ("and with it", words.named(finding.also)),
         ("check", words.check(finding)),
         ("excuse", excuses if finding.excuses else ""),
-        ("where", words.where(finding.places) if gate.base is not None else ""),
+        ("where", words.where(finding.places)),
         (RUN, words.run_of(finding) if finding.events else ""),
         ("reproducer", words.result(reproducer) if reproducer is not None else ""),
         (REPLAY, words.replay(gate, finding, here=here) or ""),

@@ -278,10 +278,8 @@ def lost(one: GateLost) -> str:
     return f"{plain(one.feature)}: this vLLM has no {plain(one.entry)}{why}"
 
 
-def tree(one: GateTree | None) -> str:
+def tree(one: GateTree) -> str:
     """A vLLM in a line."""
-    if one is None:
-        return "none was given: head was compared with what is known of released versions"
     version = f", version {plain(one.version)}" if one.version else ""
     return f"{plain(one.name)}{version}, hash {plain(one.fingerprint[:12])}"
 
@@ -289,7 +287,7 @@ def tree(one: GateTree | None) -> str:
 def trees(gate: Gate) -> list[tuple[str, str]]:
     """Base and head, and the features of each that kvproof cannot drive: labels and texts."""
     found = [("head", tree(gate.head)), ("base", tree(gate.base))]
-    of_head, of_base = gate.head.not_driven, gate.base.not_driven if gate.base else ()
+    of_head, of_base = gate.head.not_driven, gate.base.not_driven
     both = tuple(each for each in of_head if each in of_base)
     for where_, each in (
         ("base and head", both),
@@ -354,7 +352,7 @@ def _unseen(ran: GateRan) -> str:
 def facts(gate: Gate) -> list[tuple[str, str]]:
     """What was compared, and how: labels and texts."""
     rows = [
-        ("changed", changed(gate) if gate.base is not None else ""),
+        ("changed", changed(gate)),
         ("ran", ran(gate)),
         ("effect", effect(gate)),
         ("base too", _of_both(gate)),

@@ -14,9 +14,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from kvproof.gate.difference.record import COUNTED, COUNTER, Pair
-from kvproof.gate.difference.workload import Plays, Workload
+from kvproof.gate.difference.workload import Engine, Plays, Workload
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.fresh import FreshRuns, Runs
+from kvproof.gate.side import plans
+from kvproof.reports.gate_output import GateCost
 
 LIKELY = 0.05 / (len(COUNTED) - len(COUNTER))
 """How likely chance may be in the runs of the search. One of so many quantities is worse by chance
@@ -42,24 +44,10 @@ class Counted(NamedTuple):
     pair: Pair
 
 
-class Cost(NamedTuple):
-    """A quantity in which head is worse in `worse` of `runs` runs, and better in `better`. `base`
-    and `head` are its sums over all of these that differ, and `smallest` is the shortest that is
-    worse."""
-
-    what: str
-    worse: int
-    better: int
-    runs: int
-    base: int
-    head: int
-    smallest: Counted
-
-
 class Weighed(NamedTuple):
     """The quantities that cost more, and those, in words, that did so in the search alone."""
 
-    costs: list[Cost]
+    costs: list[GateCost]
     unconfirmed: list[str]
 
 
@@ -77,7 +65,7 @@ def costs(comparison: Comparison, go_on: Callable[[], bool]) -> Weighed:
     again = fresh.take_while(lambda: any(_is_open(fresh.counted, e) for e in suspects) and go_on())
     for what in suspects:
         if again.chance(what) <= AGAIN:
-            weighed.costs.append(_cost(what, comparison.counted, runs))
+            weighed.costs.append(_cost(comparison, what, runs))
         else:
             weighed.unconfirmed.append(
                 f"{what}: head is {_often(comparison.counted, what)}; fresh: {_often(again, what)}"
@@ -94,13 +82,33 @@ def _often(found: Runs, what: str) -> str:
     return f"worse in {found.more[what]} of {found.whole} runs and better in {found.less[what]}"
 
 
-def _cost(what: str, found: Runs, runs: Sequence[Counted]) -> Cost:
+def _cost(comparison: Comparison, what: str, runs: Sequence[Counted]) -> GateCost:
+    """The cost of a quantity, with the shortest run in which head is worse."""
+    found = comparison.counted
     unequal = [each for each in runs if each.pair.worse(what)]
-    base = sum(each.pair.base.counted(what) for each in unequal)
-    head = sum(each.pair.head.counted(what) for each in unequal)
     worse = [each for each in unequal if each.pair.worse(what) > 0]
     smallest = min(worse, key=lambda each: len(each.pair.head.marks))
-    return Cost(what, found.more[what], found.less[what], found.whole, base, head, smallest)
+    return GateCost(
+        what=what,
+        worse=found.more[what],
+        better=found.less[what],
+        runs=found.whole,
+        base=sum(each.pair.base.counted(what) for each in unequal),
+        head=sum(each.pair.head.counted(what) for each in unequal),
+        workload=f"{smallest.workload}, run {smallest.number + 1}",
+        parts=_parts(comparison, smallest),
+    )
+
+
+def _parts(comparison: Comparison, one: Counted) -> str:
+    """The event after which head differs from base in a run, in words."""
+    at, run = one.pair.parts_at, comparison.run(one.workload, one.number)
+    if at is None or run is None:
+        return ""
+    # An engine core shows each start and its loop alone.
+    shown = () if isinstance(run, Engine) else plans.in_words(run)
+    number = f"event {at + 1} of {len(one.pair.head.marks)}"
+    return f"{number}, {shown[at]}" if at < len(shown) else number
 
 
 def _kinds(

@@ -14,7 +14,7 @@ from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search.budget import FOUND, SEARCHED, WEIGHED, enough, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
-from kvproof.gate.search.costs import Cost, costs
+from kvproof.gate.search.costs import costs
 from kvproof.gate.search.needs import in_words
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search
@@ -34,7 +34,7 @@ from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import live_line
-from kvproof.reports.gate_output import Class, GateReproducer
+from kvproof.reports.gate_output import Class, GateCost, GateReproducer
 
 Environment = Mapping[str, str]
 
@@ -131,7 +131,7 @@ class _Judge:
 
     def run(self) -> GateOutcome:
         """Search, shrink and write. An interruption keeps what was found."""
-        cannot, found_costs = "", list[Cost]()
+        cannot, found_costs = "", list[GateCost]()
         with interruption.stoppable() as stopped, self._noted():
             cannot = self._searched()
             if not (cannot or self._fails()):

@@ -2,20 +2,18 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
-from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.order import touched
 from kvproof.gate.difference.protocol import Seen
 from kvproof.gate.difference.record import COUNTED, COUNTER, Pair
 from kvproof.gate.difference.result import severity
 from kvproof.gate.difference.workload import Follow, Play
 from kvproof.gate.search.comparison import Comparison, Confirmed
-from kvproof.gate.search.costs import Cost, Counted
 from kvproof.gate.search.found import figure
 from kvproof.gate.search.fresh import Runs
 from kvproof.gate.search.unseen import UNSEEN_MAX
@@ -25,7 +23,6 @@ from kvproof.gate.source.outcomes import line_of
 from kvproof.gate.source.statements import place_of
 from kvproof.invariants.check import FOUND
 from kvproof.live.trees import Tree, fingerprint
-from kvproof.model.events import describe, stimulus
 from kvproof.model.severity import Severity
 from kvproof.reports.gate_output import (
     Class,
@@ -69,12 +66,12 @@ class GateOutcome(NamedTuple):
     not_run: Sequence[str] = ()
     reason: str = ""
     unchanged: bool = False
-    costs: Sequence[Cost] = ()
+    costs: Sequence[GateCost] = ()
 
 
 def output(
     args: argparse.Namespace,
-    trees: tuple[Tree | None, Tree],
+    trees: tuple[Tree, Tree],
     changes: Changes,
     found: GateOutcome,
     seconds: float,
@@ -94,7 +91,7 @@ def output(
         seed=args.seed,
         seconds=round(seconds, 3),
         budget_s=float(args.budget),
-        base=_tree(base, found, 0) if base else None,
+        base=_tree(base, found, 0),
         head=_tree(head, found, 1),
         changed_functions=functions,
         reached=tuple(each.key for each in changes.accounting if each.ran(so_far)),
@@ -102,7 +99,7 @@ def output(
         watched=len(_watched(both)) or (both.looked_at if both else 0),
         ran=_ran(both, changes, len(runs), len(apart)),
         findings=findings,
-        costs=tuple(_costs(both, found.costs)),
+        costs=tuple(found.costs),
         differs=tuple(_differs(both)),
         lost=lost,
         not_run=tuple(found.not_run),
@@ -237,7 +234,7 @@ def _finding(
         sentence=found.finding.sentence,
         workload=confirmed.workload,
         cluster=found.cluster.name,
-        events=written.events or _in_words(found),
+        events=written.events or plans.in_words(found.run("")),
         connector=found.plan.connector if isinstance(found.plan, Play) else None,
         command=written.command,
         known=found.by or None,
@@ -249,12 +246,6 @@ def _finding(
         parting=confirmed.parting or None,
         excuses=tuple(each.says for each in found.key.excuses),
     )
-
-
-def _in_words(found: Break) -> tuple[str, ...]:
-    if found.plan is not None:
-        return plans.in_words(found.plan)
-    return tuple(describe(stimulus(event)) for event in found.events)
 
 
 def _place(function: ChangedFunction, called: Collection[str]) -> GatePlace:
@@ -300,37 +291,6 @@ def _ran(comparison: Comparison | None, changes: Changes, compared: int, differi
         unseen=round(unseen, 4),
         unseen_max=UNSEEN_MAX,
     )
-
-
-def _costs(comparison: Comparison | None, costs: Iterable[Cost]) -> Iterator[GateCost]:
-    if comparison is None:
-        return
-    for each in costs:
-        smallest = each.smallest
-        yield GateCost(
-            what=each.what,
-            worse=each.worse,
-            better=each.better,
-            runs=each.runs,
-            base=each.base,
-            head=each.head,
-            workload=f"{smallest.workload}, run {smallest.number + 1}",
-            parts=_parts(comparison, smallest),
-        )
-
-
-def _parts(comparison: Comparison, one: Counted) -> str:
-    """The event after which head differs from base in a run, in words."""
-    at, run = one.pair.parts_at, comparison.run(one.workload, one.number)
-    if at is None or run is None:
-        return ""
-    shown: tuple[str, ...] = ()  # an engine core shows each start and its loop alone
-    if isinstance(run, Follow):
-        shown = tuple(describe(stimulus(event)) for event in run.events)
-    elif isinstance(run, Play):
-        shown = plans.in_words(run)
-    number = f"event {at + 1} of {len(one.pair.head.marks)}"
-    return f"{number}, {shown[at]}" if at < len(shown) else number
 
 
 def _differs(comparison: Comparison | None) -> Iterator[GateDifference]:

@@ -3,9 +3,9 @@
 A look comes first: traces, without being judged, or plans for connectors and engines, until one
 reaches a function that head changes. Where nothing does, there is no search. Which workloads come
 next, and why, is in docs/explanation/judging.md ("What is run"); the order depends on the seed and
-the two trees only. Each part of `Search.run` is one step of it. Between these, at once, the kinds
-of runs in which base and head part are driven further (`further`). Where runs have not executed all
-of the change, many random clusters are looked at for what is left (`scouts`).
+the two trees only. Between these, at once, the kinds of runs in which base and head part are driven
+further (`further`). Where runs have not executed all of the change, many random clusters are looked
+at for what is left (`scouts`).
 
 The search ends when something is introduced, when the change is known (`Search._is_known`), or with
 the time.
@@ -60,7 +60,8 @@ class Search:
     and `reaching` of those that reach what is changed. `sized` says that head changes what engines
     reach best, and `engines` that they reach something of what is changed. `loop_only`
     says that head changes the loop of the engine alone, which nothing else reaches. `by_traces`
-    says whether the traces reach it, None if nobody looked. `cut_short` says that the time ended
+    says whether the traces reach it, None if nobody looked; clusters are `followed` where they may
+    reach it. `cut_short` says that the time ended
     while the search looked for what reaches the change. `not_run` has what the end of the search
     left out, and `missing` that part of it without which head cannot be judged: the first workloads
     of each kind that reaches the change, `left_s` its seconds. `named` are the features that
@@ -114,6 +115,9 @@ class Search:
         self._known = (0, False)
         self._suspects = (0, False)
         self._only_rest = False
+        self.followed = False
+        self._combined: Iterator[Workload] = iter(())
+        self._random: Iterator[Workload] = iter(())
 
     def prepare(self) -> None:
         """Compute the runs of the model that show the faults, which takes some seconds."""
@@ -222,76 +226,85 @@ class Search:
 
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""
-        nearest = self._nearest()
+        nearest, engines = self._nearest(), self._of_engines()
         number = PLANS_NAMED if self.in_plans.intersection(nearest) else PLANS_FIRST
         rounds = ceil(number / max(len(nearest), 1))
         first = [*islice(self._plans(nearest), rounds * len(nearest))]
         alone = {*self.connected} == {*self.changed}
         self._all(first if alone else [], "plans for connectors")
-        engines = self._of_engines()
         if self.engines:
             self._all([*islice(engines, ENGINES_FIRST)], "engines")
         if self.by_traces is None and not self._over():
             self.by_traces = self._traces_reach()
-        clusters: Iterator[Workload] = iter(())
-        combined: Iterator[Workload] = iter(())
-        others: list[Workload] = []
-        followed = self.by_traces or not (self.reaching or self.engines)
-        if followed:
-            if not self.traces:
-                self.prepare()
-            firsts = {each.cluster.name: each for each in reversed(self.traces)}
-            named = {each.name for each in firsts.values()}
-            one = [each for each in self.traces if each.name in named]
-            rest = [each for each in self.traces if each.name not in named]
-            self._all(one, "traces")
-            self._where_they_differ()
-            if not (self.sized or self._over()):
-                self._look_at_engines()
+        self.followed = self.by_traces or not (self.reaching or self.engines)
+        rest = self._drive_traces() if self.followed else []
         self._all([] if alone else first, "plans for connectors")
         self._where_they_differ()
-        self._due = followed
-        if followed:
-            reaches = {name: bool(touched(self._reached(name), self.changed)) for name in firsts}
-            close = [each for each in rest if reaches[each.cluster.name]]
-            self._all(close or rest, "further traces")
-            others += [each for each in rest if close and each not in close]
-            combined = named_features.combined(self.named, self.comparison.seed)
-            first_of_all = [*islice(combined, named_features.COMBINED)]
-            self._all(first_of_all, "clusters with the named features")
-            self._where_they_differ()
-            names, further = self._presets()
-            self._all(self._episodes(names), "presets")
-            self._where_they_differ()
-            self._due = False
-            others[:0] = self._episodes(further)
-            random = workloads.of_random_clusters(self.comparison.seed)
-            both = (named_features.preferred(random, self.named), self.near.alike(random))
-            clusters = (each for two in zip(*both, strict=False) for each in two)
+        self._due = self.followed
+        others = self._drive_clusters(rest) if self.followed else []
         plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
         presets = iter(others)
         while not self._over():
-            self._where_they_differ()
-            if followed and self.scouts.left and (missing := self._missing()):
-                self._look_for(missing)
-                scouted = self._only_rest and self.scouts.left
-            else:
-                scouted = False
-            self._drive(self.scouts.take(), "clusters that execute the rest")
-            if scouted:
-                continue
-            self._where_they_differ()
-            self._some(combined, "clusters with the named features")
-            self._some(clusters, "random clusters")
-            near = self.near.take(SAMPLED_AT_ONCE) if followed else []
-            self._drive(near, "clusters near the change")
-            if followed and self._only_rest and not (self.sized or self._missing(connected=True)):
-                continue
-            self._some(presets, "further presets")
-            self._some(plans, "connectors again")
-            self._some(engines, "engines again", SAMPLED_AT_ONCE if self.sized else 1)
+            self._drive_round(presets, plans, engines)
         if left := len([*presets]):
             self.not_run.append(f"{left} of {len(others)} further presets and traces")
+
+    def _drive_traces(self) -> list[Follow]:
+        """Drive one trace of each cluster. Returns the others."""
+        if not self.traces:
+            self.prepare()
+        firsts = {each.cluster.name: each for each in reversed(self.traces)}
+        named = {each.name for each in firsts.values()}
+        self._all([each for each in self.traces if each.name in named], "traces")
+        self._where_they_differ()
+        if not (self.sized or self._over()):
+            self._look_at_engines()
+        return [each for each in self.traces if each.name not in named]
+
+    def _drive_clusters(self, traces: Sequence[Follow]) -> list[Workload]:
+        """Drive further traces on the clusters that reach what is changed, clusters with the named
+        features, and presets. Returns the presets and traces that are left."""
+        names = {each.cluster.name for each in traces}
+        reach = {name for name in names if touched(self._reached(name), self.changed)}
+        close = [each for each in traces if each.cluster.name in reach]
+        self._all(close or traces, "further traces")
+        self._combined = named_features.combined(self.named, self.comparison.seed)
+        first_of_all = [*islice(self._combined, named_features.COMBINED)]
+        self._all(first_of_all, "clusters with the named features")
+        self._where_they_differ()
+        presets, further = self._presets()
+        self._all(self._episodes(presets), "presets")
+        self._where_they_differ()
+        self._due = False
+        random = workloads.of_random_clusters(self.comparison.seed)
+        both = (named_features.preferred(random, self.named), self.near.alike(random))
+        self._random = (each for two in zip(*both, strict=False) for each in two)
+        left = [each for each in traces if close and each not in close]
+        return [*self._episodes(further), *left]
+
+    def _drive_round(
+        self, presets: Iterator[Workload], plans: Iterator[Workload], engines: Iterator[Workload]
+    ) -> None:
+        """Drive some of each kind. Where only the rest of the change is left to be executed, no
+        more than what may execute it."""
+        self._where_they_differ()
+        missing = self._missing() if self.followed and self.scouts.left else set()
+        if missing:
+            self._look_for(missing)
+        only_scouts = missing and self._only_rest and self.scouts.left
+        self._drive(self.scouts.take(), "clusters that execute the rest")
+        if only_scouts:
+            return
+        self._where_they_differ()
+        self._some(self._combined, "clusters with the named features")
+        self._some(self._random, "random clusters")
+        near = self.near.take(SAMPLED_AT_ONCE) if self.followed else []
+        self._drive(near, "clusters near the change")
+        if self.followed and self._only_rest and not (self.sized or self._missing(connected=True)):
+            return
+        self._some(presets, "further presets")
+        self._some(plans, "connectors again")
+        self._some(engines, "engines again", SAMPLED_AT_ONCE if self.sized else 1)
 
     def _where_they_differ(self) -> None:
         """Further runs of the kinds in which base and head part."""

@@ -7,7 +7,7 @@ import time
 from typing import Self
 
 from kvproof.reports import live_line
-from kvproof.reports.screen import say
+from kvproof.reports.screen import clear, say
 
 EVERY_S = 1.0
 
@@ -32,7 +32,6 @@ class Ticking:
     def say(self, text: str) -> None:
         """Print a line that stays, on standard error."""
         with self._lock:
-            live_line.clear()
             say(text, file=sys.stderr)
 
     def _show(self) -> None:
@@ -52,4 +51,4 @@ class Ticking:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        live_line.clear()
+        clear()

@@ -12,10 +12,9 @@ import msgspec
 from kvproof.gate.difference.judged import Break, Judgement, Key, Note
 from kvproof.gate.difference.protocol import Accepts, KitConnector
 from kvproof.gate.difference.record import Course, Fatal, Record, Recorder, Stands
-from kvproof.gate.difference.result import severity
+from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Planned, Play, Plays
 from kvproof.gate.side.drawn_plans import with_plans
-from kvproof.gate.side.known_plans import Shown
 from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
 from kvproof.live import user_sizes
@@ -98,7 +97,7 @@ def breaks(chosen: TestedConnector, plan: ConnectorPlan) -> tuple[Break, ...]:
     return tuple(_Played(chosen.name, chosen, plan, None, None).breaks.values())
 
 
-def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Shown | None:
+def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Result | None:
     """What a plan of a finding, or of a break, shows with a connector or, if `own`, with that of
     the plan. None where the connector has not the classes with which a finding was seen, or cannot
     take the plan. What was seen without a connector may show with each."""
@@ -109,7 +108,7 @@ def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Shown | N
         with contextlib.suppress(Exception, AdapterDrift):
             used, plan = of_plan if own else chosen, msgspec.convert(run.plan, ConnectorPlan)
             played = _Played(used.name, used, plan, None, None)
-            return Shown(tuple(played.breaks.values()), played.course)
+            return Result(used.name, breaks=(*played.breaks.values(),), course=played.course)
     return None
 
 

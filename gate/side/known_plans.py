@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.record import Course
+from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Planned, Play
 from kvproof.live.known.ingredients import without
 from kvproof.live.known.traces import FOLDER
@@ -47,13 +47,6 @@ class KnownPlan(Struct, frozen=True, forbid_unknown_fields=True):
     instead: str = ""
 
 
-class Shown(NamedTuple):
-    """What a run breaks, and how it was taken."""
-
-    breaks: Sequence[Break]
-    course: Course
-
-
 class Likeness(NamedTuple):
     """The finding that a break looks like, and whether its cause was `at_work`. The name is empty
     where it looks like none."""
@@ -66,7 +59,7 @@ class DrivesPlan(Protocol):
     """What a run shows on the vLLM of a break, with the connector of the break or, if `own`, with
     that of the run. None where it cannot be driven."""
 
-    def __call__(self, run: Planned, own: bool = False) -> Shown | None: ...
+    def __call__(self, run: Planned, own: bool = False) -> Result | None: ...
 
 
 class BreakSign(NamedTuple):
@@ -131,7 +124,7 @@ def _without(name: str, run: Planned) -> Planned | None:
     return None if plan is None else replace(run, plan=msgspec.to_builtins(plan))
 
 
-def _is_kept(found: Break, shown: Shown) -> bool:
+def _is_kept(found: Break, shown: Result) -> bool:
     """Whether a run came to its end, and judged the check of a break, which holds."""
     judged = shown.course.ended and found.signature.check in shown.course.judged
     return judged and not any(_the_same(found, each) for each in shown.breaks)

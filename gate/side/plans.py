@@ -8,8 +8,18 @@ import msgspec
 
 from kvproof.gate.difference.judged import Judgement, Note
 from kvproof.gate.difference.result import Result, result_of
-from kvproof.gate.difference.workload import ENGINE, Engine, Engines, Planned, Play, Plays
+from kvproof.gate.difference.workload import (
+    ENGINE,
+    Engine,
+    Engines,
+    Fixed,
+    Follow,
+    Planned,
+    Play,
+    Plays,
+)
 from kvproof.gate.side import around_scheduler
+from kvproof.model.events import describe
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.writing import write_fresh
 from kvproof.model.plans import connector, engine
@@ -37,11 +47,20 @@ def driven(
     return msgspec.structs.replace(result, **more)
 
 
-def in_words(found: Planned) -> tuple[str, ...]:
-    """The plan, a line for each part."""
+def in_words(found: Fixed) -> tuple[str, ...]:
+    """The events of a run, or its plan, a line for each part."""
+    if isinstance(found, Follow):
+        return tuple(describe(event) for event in found.events)
     if isinstance(found, Engine):
         return tuple(engine.lines(msgspec.convert(found.plan, engine.EnginePlan)))
     return tuple(connector.lines(msgspec.convert(found.plan, connector.ConnectorPlan)))
+
+
+def write_plan(found: Planned, stem: str, folder: Path) -> Path:
+    """Write a plan to a new file, which is named after its kind and this. Raises UsageError."""
+    made_folder(folder)
+    kind = ENGINE if isinstance(found, Engine) else "connector"
+    return write_fresh(folder, f"{kind}-{stem}", ".json", json.dumps(found.plan, indent=2) + "\n")
 
 
 def written(
@@ -49,10 +68,7 @@ def written(
 ) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
     """Write the plan of a break of this check. Returns the path, the plan in words, and the words
     of the command that shows it again. Raises UsageError."""
-    made_folder(folder)
-    kind = ENGINE if isinstance(found, Engine) else "connector"
-    text = json.dumps(found.plan, indent=2) + "\n"
-    path = write_fresh(folder, f"{kind}-{rule}", ".json", text)
+    path = write_plan(found, rule, folder)
     if isinstance(found, Engine):
         return path, in_words(found), ("replay", str(path))
     from kvproof.gate.side import connector_plans

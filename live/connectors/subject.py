@@ -154,7 +154,7 @@ class TestedConnector:
                     for inside in self.extra.get("connectors", ()):
                         if "kv_connector_module_path" not in inside:
                             KVConnectorFactory.get_connector_class_by_name(inside["kv_connector"])
-        except (ImportError, AttributeError, ValueError) as error:
+        except (ImportError, AttributeError, ValueError, SyntaxError) as error:
             raise NoConnector(
                 f"There is no connector {self.name!r} ({str(error).rstrip('.')})",
                 "Use a name that vLLM has registered, module:Class, or FILE.py:Class",

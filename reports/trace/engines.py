@@ -1,7 +1,6 @@
-"""This module draws the engines of a cluster: pools, cache groups, and what connects them."""
+"""This module says what the engines of a cluster have: pools, cache groups, how they transfer."""
 
 from collections.abc import Iterator
-from itertools import zip_longest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.counted import counted
@@ -12,25 +11,18 @@ EXTRA = {"salt": "a salt", "adapter": "a LoRA adapter", "reloaded": "the adapter
 KINDS = {"full": "full attention", "window": "sliding window", "mamba": "Mamba state"}
 
 
-def engines(cluster: Cluster, width: int) -> Iterator[ScreenLine]:
-    """Draw the engines side by side where they fit, otherwise one below the other."""
-    rows = [list(_rows(engine)) for engine in cluster.engines]
-    left = _box(cluster.engines[0].name, rows[0])
-    if len(rows) == 1:
-        yield from (ScreenLine(line, hang=0) for line in left)
-        return
-    arrow = _arrow(cluster)
-    further = [row for row in rows[1] if row not in rows[0]]
-    same = ["the rest as on P"] if further != rows[1] else []
-    right = _box(cluster.engines[1].name, further + same)
-    if len(left[0]) + len(arrow) + len(right[0]) <= width:
-        for number, (a, b) in enumerate(zip_longest(left, right, fillvalue="")):
-            between = arrow if number == 1 else " " * len(arrow)
-            yield ScreenLine(f"{a:{len(left[0])}}{between}{b}".rstrip(), hang=0)
-        return
-    yield from (ScreenLine(line, hang=0) for line in left)
-    yield ScreenLine(f"   {arrow.strip()}", hang=0)
-    yield from (ScreenLine(line, hang=0) for line in right)
+def engines(cluster: Cluster) -> Iterator[ScreenLine]:
+    """Say what the engines have: of the second one, what the first one has not."""
+    first, *others = cluster.engines
+    rows = [*_rows(first)]
+    yield ScreenLine(f"Engine {first.name}: {'; '.join(rows)}.")
+    for each in others:
+        further = [row for row in _rows(each) if row not in rows]
+        further.append(f"the rest as {first.name}")
+        yield ScreenLine(f"Engine {each.name}: {'; '.join(further)}.")
+        verb = {"pull": f"{each.name} pulls", "push": f"{first.name} pushes"}[cluster.transfer]
+        back = ", and back in later turns" if cluster.follow_up_turns else ""
+        yield ScreenLine(f"{verb} KV from {first.name} to {each.name}{back}.")
 
 
 def prompts(cluster: Cluster) -> Iterator[ScreenLine]:
@@ -59,12 +51,6 @@ def _rows(engine: EngineConfig) -> Iterator[str]:
     yield from _options(engine)
 
 
-def _box(name: str, rows: list[str]) -> list[str]:
-    inner = max(map(len, rows))
-    head = f"+- {name} " + "-" * (inner - len(name) - 1) + "+"
-    return [head, *(f"| {row:{inner}} |" for row in rows), "+" + "-" * (inner + 2) + "+"]
-
-
 def group_text(group: Group) -> str:
     """Return a cache group as text: its kind, the size of a block, and its window."""
     window = f" of {group.window} tokens" if group.window else ""
@@ -84,9 +70,3 @@ def _options(engine: EngineConfig) -> Iterator[str]:
         yield f"{counted(engine.drafts, 'draft token')} a step"
     if engine.store:
         yield "an external store"
-
-
-def _arrow(cluster: Cluster) -> str:
-    verb = {"pull": "D pulls", "push": "P pushes"}[cluster.transfer]
-    back = " <=>" if cluster.follow_up_turns else " ==>"
-    return f"  {verb}{back}  "

@@ -4,9 +4,8 @@ import argparse
 from collections.abc import Iterator
 from itertools import chain
 
-from kvproof.cli.help_text import EXAMPLES, Formatter
 from kvproof.cli.main import COMMANDS as DOES
-from kvproof.cli.main import parser
+from kvproof.cli.main import EXAMPLES, parser
 from tests.reference.markdown import table
 
 OF_ALL = ("--help", "--json", "--seed")
@@ -43,7 +42,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
 
 def _meaning(action: argparse.Action) -> str:
     """The help of an argument, with its default."""
-    return Formatter("")._expand_help(action)
+    return argparse.HelpFormatter("")._expand_help(action)
 
 
 def _of_all(action: argparse.Action) -> bool:
