@@ -188,9 +188,9 @@ def test_the_cause_is_at_work_where_its_ingredient_is_needed_for_the_break(
     assert not is_told(breaks, shown()), "no ingredient is named"
     assert not is_told(breaks, shown(), name, of=cured), "the run has none of it"
     assert not is_told(shown(), shown(), name), "the break needs what earlier runs left"
-    early = shown()._replace(course=Course(ended=False, judged=(DIES,)))
+    early = msgspec.structs.replace(shown(), course=Course(ended=False, judged=(DIES,)))
     assert not is_told(breaks, early, name), "something else ends the run"
-    unjudged = shown()._replace(course=Course(ended=True))
+    unjudged = msgspec.structs.replace(shown(), course=Course(ended=True))
     assert not is_told(breaks, unjudged, name), "the check has nothing to judge"
     assert not is_told(breaks, shown(), name, "drafts"), "the cause needs more than there is"
 
