@@ -26,9 +26,8 @@ class Maker(NamedTuple):
     """How to make a fresh machine, and which vLLM it uses.
 
     `search` makes the machine for a search. For live vLLM it has the known findings: `met` counts
-    the findings that each known one explains, and `policy` counts the steps in which vLLM chose
-    otherwise than the reference, by kind. `alike` has, by check, the known finding that a finding
-    looks like whose cause was not at work.
+    the findings that each known one explains. `alike` has, by check, the known finding that a
+    finding looks like whose cause was not at work.
     """
 
     name: str
@@ -36,7 +35,6 @@ class Maker(NamedTuple):
     search: Make
     vllm: str | None = None
     met: Counter[str] | None = None
-    policy: Counter[str] | None = None
     alike: Mapping[str, str] = {}
 
 
@@ -64,16 +62,15 @@ def maker(name: str, faults: Sequence[Fault] = ()) -> Maker:
     version = installed()
     _import()
     met: Counter[str] = Counter()
-    policy: Counter[str] = Counter()
     alike: dict[str, str] = {}
 
     known = functools.cache(_known)
 
     def watched(cluster: Cluster) -> Machine:
         machine = _live(cluster)  # first: it raises AdapterDrift where there is nothing to drive
-        return Watched(machine, known(), met, policy, alike)
+        return Watched(machine, known(), met, alike)
 
-    return Maker(name, _live, watched, version, met, policy, alike)
+    return Maker(name, _live, watched, version, met, alike)
 
 
 def _known() -> tuple[KnownFinding, ...]:

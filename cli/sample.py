@@ -2,7 +2,7 @@
 
 Each step of real vLLM is checked against the guards of the spec and the invariants. Known
 findings are counted and not reported as new ones; `kvproof replay` on a trace of findings/ shows
-one. Steps in which vLLM makes another permitted choice than the reference are counted as policy.
+one.
 """
 
 import argparse
@@ -28,7 +28,6 @@ from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports import live_line
 from kvproof.reports.live_line import progress
 from kvproof.reports.screen import say
-from kvproof.strategies.conformance.policy import KINDS
 from kvproof.strategies.count_conformance import conformance_checks
 from kvproof.strategies.run import Violated
 from kvproof.strategies.verdict import Outcome, Verdict, earned
@@ -99,7 +98,7 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
     """Say in lines what the episodes show: what is new, what of it was known, and what this says
     about other episodes."""
     covered = outcome.coverage
-    known, policy = covered.get("known") or {}, covered.get("policy") or {}
+    known = covered.get("known") or {}
     lines = []
     if outcome.finding is None and covered.get("examples"):
         what = "Nothing new" if machine.met is not None else "No violation"
@@ -129,9 +128,6 @@ def in_words(outcome: Outcome, setup: options.Setup, machine: Maker) -> list[str
             "Known findings that are not used, because findings/NAME/trace.jsonl is not there: "
             f"{', '.join(unused)}."
         )
-    if policy:
-        differs = ", ".join(f"{KINDS[kind]} {count}" for kind, count in policy.items())
-        lines.append(f"Permitted, and not as the reference chooses (steps): {differs}.")
     return lines
 
 
@@ -179,9 +175,8 @@ def sampled(setup: options.Setup, machine: Maker, args: argparse.Namespace) -> O
             _show_first(violated)
 
     def note() -> None:
-        if machine.met is not None and machine.policy is not None and not seen:
+        if machine.met is not None and not seen:
             seen["known"] = dict(sorted(machine.met.items()))
-            seen["policy"] = dict(sorted(machine.policy.items()))
 
     with planted(*setup.faults), progress("sampling: {} of {} episodes") as show:
         try:

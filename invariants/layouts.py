@@ -8,6 +8,7 @@ from kvproof.invariants.check import check
 from kvproof.model.because import Judged, Reason, because, holds, holds_if, reason
 from kvproof.model.facts.startup import Pages, StartedGroup, StartedWorker, Startup
 from kvproof.model.plans.engine import WINDOWS, Layer
+from kvproof.model.plans.in_words import in_words
 from kvproof.model.severity import Severity
 
 
@@ -28,7 +29,7 @@ def layer_keeps_what_it_reads(start: Startup) -> Iterator[Judged]:
                 "worker {worker} has {name}: {layer}",
                 worker=index,
                 name=name,
-                layer=layer.words,
+                layer=in_words(layer),
             )
             if len(homes) != 1:
                 yield because(has, reason("groups", "{count} groups have it", count=len(homes)))
@@ -229,9 +230,9 @@ def new_blocks_have_no_old_values(start: Startup) -> Iterator[Judged]:
                     "{other} ({of})",
                     worker=index,
                     one=one,
-                    kind=worker.layers[one].words,
+                    kind=in_words(worker.layers[one]),
                     other=other,
-                    of=worker.layers[other].words,
+                    of=in_words(worker.layers[other]),
                     feature=_feature(worker, group, one, other),
                 ),
                 reason(

@@ -195,7 +195,7 @@ class Gate(OutputPart, frozen=True, kw_only=True):
     was not judged. `costs` is what costs more on head, and `differs` what differs and may do so.
     `found` says how far to trust a verdict that is not red. `seconds` is wall time."""
 
-    version: Literal[2] = 2
+    version: Literal[3] = 3
     command: Literal["gate"] = "gate"
     exit_code: Annotated[int, Meta(ge=0, le=255)]
     verdict: Literal["SAMPLED", "VIOLATED", "UNKNOWN", "COSTS", "NO EFFECT", "UNCHANGED"]

@@ -26,7 +26,7 @@ class Run(NamedTuple):
 
 def with_jobs(cluster: Cluster, rng: random.Random) -> Cluster:
     """The cluster with jobs that share prefixes and answers. No token is a hexadecimal digit, so no
-    hash in a record looks like a part of a prompt."""
+    name or sum in a record looks like a part of a prompt."""
     size = max(group.block_size for group in cluster.engines[0].groups)
     trunk = "".join(rng.choice("xy") for _ in range(3 * size))
     jobs: list[Job] = []
@@ -68,7 +68,7 @@ class Recorded(Observed):
         for judge in self.judges.values():
             assert not judge.why_off, judge.why_off
         made = {
-            name: record_of(observer.notes, "request", self.judges[name].by_hand, salt=b"salt")
+            name: record_of(observer.notes, "request", self.judges[name].by_hand)
             for name, observer in self.observers.items()
         }
         same: dict[str, Any] = {"written": WRITTEN, "process": 1, "clock": "a boot"}

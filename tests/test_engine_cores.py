@@ -51,7 +51,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
     for number, plan in enumerate(plans):
         assert plan == random_engine(number)
         assert msgspec.convert(msgspec.to_builtins(plan), EnginePlan) == plan
-        assert len(lines(plan)) == len(plan.layers) + len(plan.actions) + 2
+        assert len(lines(plan)) == len(plan.layers) + len(plan.actions) + 1
         assert all(plan.workers())
     kinds = {layer.kind for plan in plans for layer in plan.layers}
     assert kinds == {"full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"}

@@ -53,8 +53,8 @@ def test_a_record_that_was_cut_off_is_refused(refused: Any, count: int) -> None:
 @pytest.mark.parametrize(
     ("number", "fields", "says"),
     [
-        (1, {"schema": 3}, "newer than the 2"),
-        (1, {"schema": 1}, "older than the 2 this kvproof reads. Use KVPROOF=record to record"),
+        (1, {"schema": 4}, "newer than the 3"),
+        (1, {"schema": 2}, "older than the 3 this kvproof reads. Use KVPROOF=record to record"),
         (1, {"engine": None}, "missing required field `engine`"),
         (1, {"comment": "mine"}, "unknown field `comment`"),
         (2, {"step": 3}, "is step 3 where step 1 belongs"),

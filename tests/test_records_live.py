@@ -230,8 +230,8 @@ def driven_events(events: list[Event]) -> Iterator[tuple[Any, ...]]:
                     [(c.request, c.needy) for c in chose if isinstance(c, Preempt)],
                     [c.request for c in chose if isinstance(c, Release)],
                 )
-            case Complete(accepted=accepted):
-                yield "output", dict(accepted)
+            case Complete():
+                yield ("output",)
             case Evict(block=block):
                 yield "evict", block
             case Abort(request=name):
@@ -252,7 +252,7 @@ def recorded_events(record: Record) -> Iterator[tuple[Any, ...]]:
         if event.event == "schedule" and (event.tokens or admitted or lost or released):
             yield "step", [*event.tokens.items()], admitted, lost, released
         elif event.event == "update_from_output" and event.tokens:
-            yield "output", event.accepted
+            yield ("output",)
         elif event.event == "reset_prefix_cache" and event.running:
             yield ("reset",)
         elif event.event == "evict_blocks":

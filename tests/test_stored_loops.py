@@ -182,5 +182,5 @@ def test_a_store_that_is_not_driven_is_refused() -> None:
 def test_a_plan_with_a_store_is_read_back() -> None:
     plan = plan_of("simple-cpu", 1)
     assert msgspec.convert(msgspec.to_builtins(plan), EnginePlan) == plan
-    assert "the store simple-cpu" in lines(plan)[0]
+    assert "store simple-cpu" in lines(plan)[0]
     assert any(isinstance(each, Cancel | Send) for each in plan.actions)

@@ -122,7 +122,7 @@ def test_a_finding_about_content_has_a_record(tmp_path: Path) -> None:
     noted = recorded.observers["E"].notes
     about = About(engine="E", prefix=Prefix("ab", 5))
     noted.history.found(Finding("cached_block_holds_its_key", said("a", "b"), about))
-    made = record_of(noted, "violation", salt=b"salt")
+    made = record_of(noted, "violation")
     [found] = read(write_in(tmp_path, "record", made)).findings
     assert found.about.prefix.startswith("<7 tokens")
 

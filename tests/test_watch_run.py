@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -299,68 +298,6 @@ def test_the_parent_prints_the_verdict_once_also_of_a_killed_core(
         assert Path(record).exists()
         assert f"kvproof: record: {record}" in lines[at:]
     assert not list((tmp_path / "records").glob("run-*"))
-
-
-ORPHAN = """
-import multiprocessing, os, signal, time
-fork = multiprocessing.get_context("fork")
-idle = fork.Event()
-def core():
-    test_answers()
-    idle.set()
-    from kvproof.watch import switch
-    ends = time.monotonic() + 600
-    while not switch._watching._alone and time.monotonic() < ends:
-        time.sleep(0.05)
-fork.Process(target=core, name="EngineCore").start()
-idle.wait()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.live
-def test_an_engine_core_whose_parent_is_killed_prints_its_verdict(tmp_path: Path) -> None:
-    """vLLM leaves such a core alone, and it lives on without anything to do."""
-    ran = run(RUN.format(mistake=False) + ORPHAN, "record", folder=tmp_path / "records")
-    assert ran.returncode == -signal.SIGKILL
-    lines = [line for line in ran.stderr.splitlines() if line.startswith("kvproof: ")]
-    [lost] = [n for n, line in enumerate(lines) if " has lost its parent, " in line]
-    assert lines[lost + 1].startswith("kvproof: no violation in 3 steps of ")
-
-
-WAITING = """
-import multiprocessing, os, signal, sys, threading
-from kvproof.watch import run
-named, write = threading.Event(), sys.stderr.write
-def seen(text):
-    if " was killed, or died; " in text:
-        named.set()
-    return write(text)
-sys.stderr.write = seen
-run.SAVE_S = 1e9
-def core():
-    test_answers()
-    test_answers()
-    os.kill(os.getpid(), signal.SIGKILL)
-multiprocessing.get_context("fork").Process(target=core, name="EngineCore").start()
-from kvproof.watch import switch
-switch._watching.wait_for_cores()  # as after vLLM has started its cores
-named.wait(600)  # as a call that waits for an answer
-print("kvproof: the call has returned", file=sys.stderr)
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.live
-def test_a_core_that_was_killed_is_named_while_a_call_waits_for_it(tmp_path: Path) -> None:
-    ran = run(RUN.format(mistake=False) + WAITING, "record", folder=tmp_path / "records")
-    lines = [line for line in ran.stderr.splitlines() if line.startswith("kvproof: ")]
-    returned = lines.index("kvproof: the call has returned")
-    killed = [n for n, line in enumerate(lines) if " was killed, or died; its last saved " in line]
-    assert killed[0] < returned
-    assert lines[killed[0]].endswith("A call that waits for it may not return")
-    assert sum(n < returned for n in killed) == 1
 
 
 LEFT_OUT = (

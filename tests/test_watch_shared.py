@@ -92,7 +92,7 @@ def test_a_record_has_the_rows_of_its_admissions() -> None:
     shared, observed = served(engine(Group("full", 4), num_blocks=9), [SYSTEM[:12]] * 3)
     from kvproof.watch.record import record_of
 
-    record = record_of(observed.observers["E"].notes, "request", "", salt=b"salt")
+    record = record_of(observed.observers["E"].notes, "request", "")
     found: Counter[str] = Counter()
     for row in rows_of_record(record):
         found[row.label] += row.tokens

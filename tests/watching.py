@@ -39,10 +39,10 @@ class Counting(Watched):
         return super().unexplained(*args)
 
 
-def watched(cluster: Cluster, without: str = "", policy: Counter[str] | None = None) -> "Counting":
+def watched(cluster: Cluster, without: str = "") -> "Counting":
     """Fresh live vLLM for a cluster. All known findings are excused, `without` one of them."""
     known = [each for name, each in KNOWN.items() if name != without]
-    return Counting(live_machine(cluster), known, policy=policy)
+    return Counting(live_machine(cluster), known)
 
 
 class Observed:

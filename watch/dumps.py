@@ -6,7 +6,6 @@ it, and at the end of a process with a violation. A mistake here is a sentence, 
 
 import itertools
 import os
-import secrets
 import signal
 import threading
 import weakref
@@ -30,11 +29,6 @@ counted."""
 
 SIGNAL = "SIGUSR2"
 """The signal that asks for a record of each engine. vLLM uses it for nothing."""
-
-
-SALT = secrets.token_bytes(16)
-"""The salt of this process, with which the pieces of prompts are hashed: nobody can look for the
-tokens."""
 
 
 class WatchedEngine(NamedTuple):
@@ -103,7 +97,7 @@ class Dumps:
         stopped = "" if judge is None else judge.by_hand or "; ".join(judge.why_off)
         stem = f"{kind}-pid{os.getpid()}-engine{engine.number}"
         try:
-            path = write_in(records(), stem, record_of(notes, why, stopped, salt=SALT))
+            path = write_in(records(), stem, record_of(notes, why, stopped))
         except UsageError as error:
             return f"no record: {error}"
         except MISTAKES as error:

@@ -125,15 +125,13 @@ class History:
     # What is noted of arguments and results of vLLM.
 
     def arrives(self, request: Any) -> None:
-        """Note that a request arrives. Its list of hashes is kept as it is, and grows with its
-        answer."""
+        """Note that a request arrives."""
         params = getattr(request, "kv_transfer_params", None)
         self.note(
             "arrived",
             request.request_id,
             request.num_prompt_tokens,
             request.max_tokens,
-            getattr(request, "block_hashes", ()),
             request.priority,
             not getattr(request, "skip_reading_prefix_cache", False),
             bool(getattr(request, "resumable", False)),
@@ -156,14 +154,6 @@ class History:
         if type(metadata).__name__ in LOADING:
             for name, meta in metadata.reqs_to_recv.items():
                 self.note("loads", name, meta.local_block_ids)
-
-    def accepts(self, scheduled: Any, output: Any) -> None:
-        """Note the drafts that a step has accepted. vLLM cuts these lists where a request ends."""
-        for name in scheduled.scheduled_spec_decode_tokens or ():
-            index = output.req_id_to_index.get(name)
-            sampled = () if index is None else output.sampled_token_ids[index]
-            if len(sampled) > 1:
-                self.note("accepted", name, len(sampled) - 1)
 
     def completed(self, scheduled: Any, output: Any, results: Any) -> None:
         """Note what a step has computed, and what became of its requests."""

@@ -219,7 +219,6 @@ class Observer:
         scheduled = args[0] if args else named["scheduler_output"]
         output = args[1] if len(args) > 1 else named["model_runner_output"]
         self.notes.flights.arrived(scheduled)
-        self.history.accepts(scheduled, output)
         event.result = yield None
         self.history.completed(scheduled, output, event.result)
         for watched in self.notes.touched_requests():

@@ -4,7 +4,6 @@ Nothing of it is computed before somebody asks for it.
 """
 
 import dataclasses
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -32,16 +31,12 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 LEASE_S = 30
 """NIXL's own default of how long it keeps blocks."""
 
-HASH_BYTES = 6
-"""The length of the hash of a piece of a prompt."""
 
-
-def record_of(notes: EngineNotes, why: lines.Why, stopped: str = "", *, salt: bytes) -> Record:
-    """Return what is known of an engine now. The hashes of prompts are made with `salt`, which
-    nobody knows, so that nobody can look for the tokens (`watch.dumps`)."""
+def record_of(notes: EngineNotes, why: lines.Why, stopped: str = "") -> Record:
+    """Return what is known of an engine now."""
     history = notes.history
     past = list(history.events)
-    happened = tuple(_happened(notes, event, salt) for event in past)
+    happened = tuple(map(_happened, past))
     header = lines.RecordHeader(
         schema=lines.SCHEMA,
         kind=lines.KIND,
@@ -63,7 +58,7 @@ def record_of(notes: EngineNotes, why: lines.Why, stopped: str = "", *, salt: by
 def last_words(history: History, count: int) -> Iterator[str]:
     """Return the last events, one line each."""
     for event in list(history.events)[-count:]:
-        yield described(_event(event, 0, b""))
+        yield described(_event(event))
 
 
 def _version() -> str:
@@ -106,9 +101,9 @@ def _connector(scheduler: Any) -> lines.Connector | None:
 # Notes as fields of a record.
 
 
-def _happened(notes: EngineNotes, event: NotedEvent, salt: bytes) -> Happened:
+def _happened(event: NotedEvent) -> Happened:
     findings = tuple(_plain(note[1]) for note in list(event.notes) if note[0] == "finding")
-    return Happened(_event(event, notes.cfg.hash_block_size, salt), findings)
+    return Happened(_event(event), findings)
 
 
 def _plain(finding: Finding) -> Finding:
@@ -120,12 +115,12 @@ def _plain(finding: Finding) -> Finding:
     return finding
 
 
-def _event(event: NotedEvent, hashed_tokens: int, salt: bytes) -> lines.RecordedEvent:
+def _event(event: NotedEvent) -> lines.RecordedEvent:
     fields: dict[str, Any] = {}
     for field, *values in list(event.notes):
         if field == "arrived":
-            fields[field] = _arrived(values, hashed_tokens, salt)
-        elif field in ("outputs", "accepted", "ended"):
+            fields[field] = _arrived(*values)
+        elif field in ("outputs", "ended"):
             fields.setdefault(field, {})[values[0]] = values[1]
         elif field == "reset":
             fields["running"], fields["done"] = values
@@ -143,25 +138,25 @@ def _event(event: NotedEvent, hashed_tokens: int, salt: bytes) -> lines.Recorded
     )
 
 
-def _arrived(values: list[Any], hashed_tokens: int, salt: bytes) -> lines.Arrived:
-    name, prompt, most, hashes, priority, reads, resumable, params = values
+def _arrived(
+    name: str,
+    prompt: int,
+    most: int,
+    priority: int,
+    reads: bool,
+    resumable: bool,
+    params: dict[str, Any] | None,
+) -> lines.Arrived:
     return lines.Arrived(
         request=name,
         prompt_tokens=prompt,
         output_tokens_max=most,
-        hashed_tokens=hashed_tokens if hashes else 0,
-        hashes=tuple(_hash(each, salt) for each in (hashes if hashed_tokens else ())),
         priority=priority,
         reads_cache=reads,
         resumable=resumable,
         sends=bool(params and params.get("do_remote_decode")),
         remote=_remote(params) if params else None,
     )
-
-
-def _hash(value: Any, salt: bytes) -> str:
-    whole = hashlib.blake2b(repr(value).encode(), digest_size=HASH_BYTES, key=salt)
-    return whole.hexdigest()
 
 
 def _remote(params: dict[str, Any]) -> lines.Remote | None:

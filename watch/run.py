@@ -174,16 +174,6 @@ class WatchedRun:
             return os.getppid() != first
         return not _exists(first)
 
-    def own(self, wait_s: float) -> WatchedProcess | None:
-        """Read what this process has saved. Waits for at most `wait_s` seconds until all that it
-        has judged is saved."""
-        until = time.monotonic() + wait_s
-        while True:
-            part = next((each for each in parts(self.folder) if each.saved.pid == self.pid), None)
-            if part is None or not part.unsaved or time.monotonic() > until:
-                return part
-            time.sleep(0.1)
-
     # What the parent does.
 
     def others(self) -> list[WatchedProcess]:
@@ -199,13 +189,6 @@ class WatchedRun:
     def _others(self) -> list[WatchedProcess]:
         return [part for part in parts(self.folder) if part.saved.pid != self.pid]
 
-    def killed(self) -> Iterator[WatchedProcess]:
-        """Return the other processes that ended before their work did. It may be called in any
-        thread: it does not take the exit code of a process, which is for those who wait for it."""
-        for part in parts(self.folder, _works):
-            if part.saved.pid != self.pid and not part.runs and part.lost:
-                yield part
-
     def mark_reported(self) -> None:
         """Note that all is printed. A process that still runs prints the rest by itself."""
         self._close()
@@ -217,18 +200,15 @@ class WatchedRun:
                 self.folder.parent.rmdir()  # where it has no record
 
 
-def parts(
-    run: Path, runs: Callable[[int], bool] = lambda pid: _runs(pid)
-) -> Iterator[WatchedProcess]:
-    """Read what the processes of a run have saved in its folder; `runs` says whether a process
-    runs."""
+def parts(run: Path) -> Iterator[WatchedProcess]:
+    """Read what the processes of a run have saved in its folder."""
     for path in sorted(run.glob("pid*.json")):
         try:
             steps, _, data = read_bytes(path, "file").partition(b"\n")
             saved = decoded_json(data, Saved, f"The file {path}", "a file that kvproof has written")
         except UsageError:  # it was removed just now
             continue
-        yield WatchedProcess(saved=saved, steps=int(steps), runs=runs(saved.pid))
+        yield WatchedProcess(saved=saved, steps=int(steps), runs=_runs(saved.pid))
 
 
 def records() -> Path:
@@ -254,15 +234,6 @@ def _runs(pid: int) -> bool:
     """Whether a process runs."""
     multiprocessing.active_children()  # those that have ended are gone after this
     return _exists(pid)
-
-
-def _works(pid: int) -> bool:
-    """Whether a process runs; one that has ended and for which nobody has waited does not. Those
-    who wait for it still get its exit code."""
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
-    except (AttributeError, ChildProcessError):  # not on this system; or of another parent
-        return _exists(pid)
 
 
 def _exists(pid: int) -> bool:

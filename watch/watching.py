@@ -3,8 +3,6 @@
 import functools
 import multiprocessing
 import os
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -33,14 +31,6 @@ SHOWN_MAX = 3
 SHOWN = 8
 """The number of events that are shown with a finding."""
 
-LOOK_S = 1.0
-"""Between two looks of an engine core at whether the parent of the run is still there, in
-seconds."""
-
-WAIT_S = 10.0
-"""The time for which an engine core whose parent is gone may be at work before its numbers are
-printed, in seconds."""
-
 
 class Watching:
     """Watch schedulers, and collect what is found on them. `found` has the findings since the last
@@ -65,8 +55,6 @@ class Watching:
         self.run: WatchedRun | None = None
         self.steps = 0
         self._printed: set[str] = set()
-        self._alone = ""
-        self._waits = False
         self.tested = False
         self.observer = Observer
 
@@ -80,10 +68,8 @@ class Watching:
         """Watch each scheduler that is built from now on."""
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.engine.core import EngineCore
-        from vllm.v1.engine.core_client import MPClient
 
         built, shuts_down = Scheduler.__init__, EngineCore.shutdown
-        started = MPClient.__init__
         watching = self
 
         @functools.wraps(built)
@@ -99,12 +85,7 @@ class Watching:
             watching.last_word()  # it may take longer than the waiting process allows
             return shuts_down(self, *args, **kwargs)
 
-        @functools.wraps(started)
-        def client(self: Any, *args: Any, **kwargs: Any) -> None:
-            started(self, *args, **kwargs)  # and with it the engine cores
-            watching.wait_for_cores()
-
-        Scheduler.__init__, EngineCore.shutdown, MPClient.__init__ = init, shutdown, client
+        Scheduler.__init__, EngineCore.shutdown = init, shutdown
         self.dumps.listen()
         self._joins()
 
@@ -115,42 +96,6 @@ class Watching:
             self.say(f"what is judged cannot be kept: {self.run.broken}")
         at_end(self._end, self, last=self.run.parent)
 
-    def wait_for_cores(self) -> None:
-        """Look after the engine cores that this process has started and will wait for."""
-        if self._waits or self.run is None or self.run.broken or not self.run.parent:
-            return
-        self._waits = True  # one thread, for all engines of this process
-        threading.Thread(target=self._looks_after_cores, daemon=True).start()
-
-    def _looks_after_cores(self) -> None:
-        """Say at once that an engine core was killed: a call of vLLM may wait for it for
-        minutes."""
-        run, shown = self.run, set[int]()
-        while run is not None and run is self.run and not run.is_reported:
-            time.sleep(LOOK_S)
-            for part in run.killed():
-                if part.saved.pid not in shown and not self.tested:
-                    self.say(f"{part.lost}. A call that waits for it may not return")
-                shown.add(part.saved.pid)
-
-    def _looks_after_parent(self) -> None:
-        """Print what this engine core has judged when its parent is killed, because vLLM then never
-        ends the core. The numbers are read from the disk: its numbers belong to the thread that
-        judges."""
-        run = self.run
-        while run is not None and run is self.run and not run.is_orphan:
-            time.sleep(LOOK_S)
-        part = run.own(WAIT_S) if run is not None and run is self.run else None
-        if part is None or part.saved.ended or run is None or run.is_reported:
-            return
-        found = Summary()
-        found.add(part.numbers)
-        found.lost.update([part.lost] if part.unsaved else ())
-        self.say(f"pid {part.saved.pid} has lost its parent, which was killed")
-        for line in found.lines():
-            self.say(line)
-        self._alone = found.verdict
-
     def _is_forked(self) -> None:
         """Begin anew in a process that was forked from the one that was switched on. The other one
         prints what it has judged."""
@@ -158,7 +103,6 @@ class Watching:
         self.judges, self.found = [], []
         self.observers, self.dumps = WeakSet(), Dumps(self.say)
         self.counts, self.unknown = Counter(), Counter()
-        self._waits = False
         if self.run is not None:
             self._joins(forked=True)
 
@@ -178,8 +122,6 @@ class Watching:
             self.dumps.add(observer.notes, judge)
             if self.run is not None and not self.tested:
                 self.say(self._begins(judge))
-                if not self.run.parent and len(self.judges) == 1:
-                    threading.Thread(target=self._looks_after_parent, daemon=True).start()
         self._save()
 
     def _begins(self, judge: Judge) -> str:
@@ -236,8 +178,7 @@ class Watching:
                     if line not in printed:
                         self.say(line)
             elif self.run.prints_summary:
-                first, *more = self.summary()
-                for line in (first, *more) if first != self._alone else ():
+                for line in self.summary():
                     self.say(line)
             if self.run.parent:
                 self.run.mark_reported()

@@ -28,7 +28,6 @@ EVENTS = entries(
     ("KVCacheManager.take_events", "KV events are taken"),
     ("KVCacheCoordinator.get_num_blocks_to_allocate", "a prediction"),
     ("vllm.v1.engine.core:EngineCore.shutdown", "an engine ends"),
-    ("vllm.v1.engine.core_client:MPClient", "a process starts engine cores"),
     ("BlockPool.get_new_blocks", "blocks are taken"),
     ("BlockPool.free_blocks", "blocks are freed"),
     ("BlockPool.touch", "cached blocks are hit"),

@@ -252,7 +252,6 @@ def state_of_rejected_drafts(size: int, known: int, end: int, accepted: int) -> 
     breaks="engine_survives",
     cluster="hybrid-drafts-cut",
     trace_events=9,
-    dies_in=("allocate_new_blocks",),
 )
 def fewer_blocks_than_held_dies(
     cfg: config.EngineConfig,

@@ -28,10 +28,10 @@ class Fault:
     `replaces` names each function that is replaced, as `module:function` below `kvproof.model`,
     with the wrong one. `breaks` are the ids of the invariants that must find it. `cluster` is the
     name of the preset that shows it after the fewest events (`trace_events`), `also_in` other
-    presets for what does not show there. `dies_in` are the functions of vLLM in which an engine
-    dies of it. `refutes` are the claims about counts that do not hold under it, and
-    `refutes_in_turn` those that fail because another does. `concerns` returns for a cluster whether
-    the fault can have an effect there; a violation in any other cluster has another cause.
+    presets for what does not show there. `refutes` are the claims about counts that do not hold
+    under it, and `refutes_in_turn` those that fail because another does. `concerns` returns for a
+    cluster whether the fault can have an effect there; a violation in any other cluster has another
+    cause.
     """
 
     name: str
@@ -44,7 +44,6 @@ class Fault:
     trace_events: int
     in_vllm: str = ""
     also_in: tuple[str, ...] = ()
-    dies_in: tuple[str, ...] = ()
     refutes: frozenset[str] = frozenset()
     refutes_in_turn: frozenset[str] = frozenset()
     concerns: Callable[[Cluster], bool] = lambda _cluster: True
@@ -71,7 +70,6 @@ def fault(
     in_vllm: str = "",
     also_replaces: planting.Replaced | None = None,
     also_in: tuple[str, ...] = (),
-    dies_in: tuple[str, ...] = (),
     refutes: frozenset[str] = frozenset(),
     refutes_in_turn: frozenset[str] = frozenset(),
     concerns: Callable[[Cluster], bool] = lambda _cluster: True,
@@ -104,7 +102,6 @@ def fault(
             trace_events=trace_events,
             in_vllm=in_vllm,
             also_in=also_in,
-            dies_in=dies_in,
             refutes=refutes,
             refutes_in_turn=refutes_in_turn,
             concerns=concerns,

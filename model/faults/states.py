@@ -141,7 +141,6 @@ def align_split_during_load(
     breaks="engine_survives",
     cluster="pd",
     trace_events=7,
-    dies_in=("_mamba_block_aligned_split",),
 )
 def align_split_refuses_external(
     work: SchedulerStep, request: Request, hit: Hit, recorded: Lists
@@ -294,7 +293,6 @@ def superseded_state_reserved(hit_blocks: Num, _left_behind: Num) -> Truth:
     breaks=("engine_survives", "predicted_is_taken"),
     cluster="store-tight",
     trace_events=8,
-    dies_in=("get_new_blocks",),
 )
 def loaded_state_not_predicted(_loaded: int, _end: int) -> int:
     """vLLM 0.32.0 (vllm#46892): a store loads the Mamba state at the end of its tokens, and the

@@ -95,7 +95,6 @@ def end_trim_across_ratios(*lists: Num) -> tuple[Num, Num, Num, Num]:
     breaks="engine_survives",
     cluster="pd-ratio-decode",
     trace_events=5,
-    dies_in=("_apply_prefix_caching", "_read_blocks"),
 )
 def longer_list_dies_across_ratios(cluster: config.Cluster, state: State, name: str) -> State:
     """vLLM 0.32.0, found by kvproof on the live connector. Without Mamba groups, D's worker
@@ -220,7 +219,6 @@ def write_awaited_for_ever(_cluster: Cluster, state: State, _name: str) -> State
     breaks="engine_survives",
     cluster="pd-stray",
     trace_events=3,
-    dies_in=("_update_from_kv_xfer_finished",),
 )
 def stray_report_dies(state: State, engine_name: str, name: str) -> State:
     """vLLM 0.32.0's scheduler (vllm#46240, vllm#43226) assumes that it waits for every report of

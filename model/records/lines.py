@@ -5,7 +5,7 @@ A record has the last events of one engine that the sanitizer watches. The first
 `FindingLine` follows the event after which a check did not hold. Then comes an `EngineState`, what
 the engine had when the file was written. The last line is an `EndLine`.
 
-No token is in a record: a prompt is its length, and a hash for each piece of it.
+No token is in a record: a prompt is its length.
 """
 
 from typing import Annotated, Final, Literal, TypeAlias
@@ -18,7 +18,7 @@ from kvproof.model.events import Count, Lists
 from kvproof.model.hit_rows import HitRow
 from kvproof.model.traces.lines import EndLine, FindingLine, Line, Versions
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 KIND: Final = "kvproof-record"
 
 Size = Annotated[int, Meta(ge=1)]
@@ -87,7 +87,7 @@ class RecordHeader(Line, frozen=True):
     of a `clock`; two records with the same clock (the id of a boot of a machine) can be
     compared."""
 
-    schema: Literal[2]
+    schema: Literal[3]
     kind: Literal["kvproof-record"]
     why: Why
     written: str
@@ -112,17 +112,12 @@ class Remote(Brief, frozen=True, kw_only=True):
 
 
 class Arrived(Brief, frozen=True, kw_only=True):
-    """A request arrives. `hashes` has one hash for each piece of `hashed_tokens` tokens of its
-    prompt, and then of its answer as far as it was recorded. Equal hashes mean that all tokens up
-    to the end of the piece are equal. Hashes can be compared within one file only. With
-    `reads_cache` false, the request asks for no hit. With `resumable`, it is a session. `sends`
-    says that its blocks are for another engine."""
+    """A request arrives. With `reads_cache` false, it asks for no hit. With `resumable`, it is a
+    session. `sends` says that its blocks are for another engine."""
 
     request: str
     prompt_tokens: Count
     output_tokens_max: Count
-    hashed_tokens: Count = 0
-    hashes: tuple[str, ...] = ()
     priority: int = 0
     reads_cache: bool = True
     resumable: bool = False
@@ -198,14 +193,13 @@ class RecordedEvent(Brief, frozen=True, kw_only=True):
 
     `tokens` has the scheduled tokens of each request, in their order; in an event
     `update_from_output`, these are the tokens of the step whose output it processes. `outputs` has
-    the number of new tokens of each request that did not get exactly one, and `accepted` the number
-    of accepted drafts of each that has some. `released` requests did not fit, and freed the blocks
-    that they no longer need. `loaded` requests continue after a load, and `received`, `failed` and
-    `sent` are the reports of the connector's worker. `ended` has a reason for each request. `done`
-    says whether a reset was carried out, and `running` whether it preempts running requests.
-    `evicted` are block ids. `block_sums` were known after the event. `shared` says what became of
-    tokens that admitted requests share with earlier ones. `raised` is the exception that ended the
-    event.
+    the number of new tokens of each request that did not get exactly one. `released` requests did
+    not fit, and freed the blocks that they no longer need. `loaded` requests continue after a load,
+    and `received`, `failed` and `sent` are the reports of the connector's worker. `ended` has a
+    reason for each request. `done` says whether a reset was carried out, and `running` whether it
+    preempts running requests. `evicted` are block ids. `block_sums` were known after the event.
+    `shared` says what became of tokens that admitted requests share with earlier ones. `raised` is
+    the exception that ended the event.
     """
 
     step: Size
@@ -222,7 +216,6 @@ class RecordedEvent(Brief, frozen=True, kw_only=True):
     failed: tuple[str, ...] = ()
     sent: tuple[str, ...] = ()
     outputs: dict[str, Count] = field(default_factory=dict)
-    accepted: dict[str, Count] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
     offers: tuple[Offer, ...] = ()
     tables: tuple[TableChange, ...] = ()

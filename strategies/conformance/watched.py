@@ -25,16 +25,14 @@ from kvproof.model.machine import Machine
 from kvproof.model.signature import Signature, signature
 from kvproof.model.state import NULL, Engine, State
 from kvproof.model.step import Step
-from kvproof.strategies.conformance.policy import differs
 from kvproof.strategies.conformance.tried import holds
 
 
 class Watched:
     """A machine together with its known findings; it is a `Machine` too.
 
-    `met` counts, by known finding, the findings that it explains. `policy` counts, by kind of
-    difference, the steps in which the machine chose differently from the reference. `alike` has, by
-    check, the known finding that a finding looks like whose cause was not at work.
+    `met` counts, by known finding, the findings that it explains. `alike` has, by check, the known
+    finding that a finding looks like whose cause was not at work.
     """
 
     def __init__(
@@ -42,14 +40,12 @@ class Watched:
         machine: Machine,
         known: Iterable[KnownFinding] = (),
         met: Counter[str] | None = None,
-        policy: Counter[str] | None = None,
         alike: dict[str, str] | None = None,
     ) -> None:
         self.machine = machine
         self.name = machine.name
         self.known = tuple(known)
         self.met: Counter[str] = Counter() if met is None else met
-        self.policy = policy
         self.alike: dict[str, str] = {} if alike is None else alike
         self._tried: dict[tuple[str, Signature], bool] = {}
         self.standing: set[tuple[str, About]] = set()
@@ -90,8 +86,6 @@ class Watched:
         """Take one event."""
         step = self.machine.take(event)
         self.taken.append(step.event)
-        if self.policy is not None:
-            self.policy.update(differs(self.cluster, step))
         return step
 
     def unexplained(self, step: Step, findings: Sequence[Finding]) -> list[Finding]:

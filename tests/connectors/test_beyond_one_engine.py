@@ -64,7 +64,7 @@ def test_kv_of_another_engine_is_left_alone(
     assert not found.findings
     assert not found.judged["loads"]
     assert play(FILES, again(another, another)).judged["loads"] == 1  # that of the first engine
-    assert any(line.endswith(("another model", "another type of values")) for line in lines(plan))
+    assert any(line.endswith(("another model", "another dtype")) for line in lines(plan))
     all_in_one_folder(monkeypatch, {"model": "model_name"}.get(another, another))
     assert rules(play(FILES, plan)) & WRONG
 

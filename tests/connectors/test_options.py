@@ -38,7 +38,7 @@ def of_each(name: str) -> TestedConnector:
 @pytest.mark.parametrize(("name", "options"), WITH_OPTIONS)
 def test_what_was_stored_is_loaded(name: str, options: Options) -> None:
     plan = ConnectorPlan(ENGINE, (*TWICE, *TWICE), options=options)
-    assert all(f", {key} {value}" in lines(plan)[0] for key, value in options)
+    assert all(f"{key} {value}" in lines(plan)[0] for key, value in options)
     found = play(of_each(name), plan)
     assert not found.findings
     assert found.judged["promised tokens"]

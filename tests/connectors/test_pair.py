@@ -28,7 +28,6 @@ from kvproof.model.plans.connector import (
     RunSteps,
     SubmitRequest,
     Unlike,
-    lines,
 )
 from tests.connectors import played as episodes
 from tests.connectors.played import (
@@ -213,7 +212,6 @@ def planned(unlike: Unlike) -> ConnectorPlan:
 @pytest.mark.parametrize("unlike", UNLIKE)
 @pytest.mark.parametrize("name", NIXL)
 def test_no_load_succeeds_and_every_request_is_answered(name: str, unlike: Unlike) -> None:
-    assert ", P with another " in lines(planned(unlike))[0]
     found = play(SHIPPED[name].subject, planned(unlike))
     assert not found.findings
     assert found.judged["failures"]
@@ -274,11 +272,6 @@ def mended(names: Sequence[str]) -> Iterator[None]:
         inside.unpatch(None)
 
 
-def test_a_reader_sees_that_there_are_buffers() -> None:
-    assert "through buffers of the host" in lines(STAGED)[0]
-    assert "host buffers" in STAGED.traits
-
-
 @pytest.mark.parametrize("name", NIXL)
 @pytest.mark.parametrize("layers", BUFFERED, ids=lambda each: each.words)
 def test_what_is_mended_loads_whole_prompts(layers: ConnectorPlan, name: str) -> None:
@@ -309,7 +302,6 @@ NARROW = NARROWER[0]
 
 def test_as_many_tokens_are_in_narrower_blocks() -> None:
     plan = replace(NARROW, kernel_blocks=2)
-    assert "half as wide on P" in lines(plan)[0]
     narrow = in_its_blocks(plan, "P")
     assert in_its_blocks(plan, "D") is plan
     assert narrow.engine.num_blocks == 2 * plan.engine.num_blocks
