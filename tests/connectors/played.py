@@ -1,5 +1,7 @@
 """Episodes of the connectors that vLLM ships."""
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kvproof.cli.connector import _like
@@ -9,13 +11,14 @@ from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import (
+    Action,
     ConnectorPlan,
     Copies,
     Drain,
-    Options,
     ResetCache,
     SubmitRequest,
 )
+from tests.engine.findings import inside
 
 FULL = (Group("full", 4),)
 BESIDE_WINDOW = (Group("full", 4), Group("window", 4, window=8))
@@ -23,6 +26,12 @@ BESIDE_WINDOW = (Group("full", 4), Group("window", 4, window=8))
 PROMPTS = SubmitRequest(0, 14, 3), SubmitRequest(0, 10, 3)
 AGAIN = (SubmitRequest(0, 14), Drain(), ResetCache(), SubmitRequest(0, 14))
 """A prompt that is stored, and comes again when the engine has forgotten it."""
+
+PROMPTS_WITH_STATES = (
+    *(SubmitRequest(0, 14), SubmitRequest(1, 9, 4, asks=(("include_output_tokens", 1),)), Drain()),
+    *(SubmitRequest(0, 16), ResetCache(), Drain()),
+)
+"""Prompts whose hidden states are saved, one with those of its answer."""
 
 EARLY, LATE = Copies(), Copies(late=True, steps=2)
 
@@ -51,6 +60,12 @@ def explained(subject: TestedConnector) -> Known:
     }
 
 
+def saving_states(layers: ConnectorPlan, late: bool = False) -> dict[str, Any]:
+    """The plan of an episode in which hidden states are saved, with these cache groups."""
+    engine = engine_of(layers.engine.groups, 64, chunk_tokens=5, drafts=1)
+    return {"engine": engine, "copies": Copies(late, 1), "hidden": True}
+
+
 def rules(result: EpisodeResult) -> set[str]:
     """The rules that an episode breaks."""
     return {finding.invariant for finding in result.findings}
@@ -61,8 +76,18 @@ def between_ranks(prefill: int, decode: int) -> dict[str, Any]:
     return {"prefill_ranks": prefill, "ranks": decode, "tensor": True}
 
 
-def conversation(name: str, options: Options, answered: int) -> EpisodeResult:
+def turns(answered: int) -> tuple[Action, ...]:
     """A prompt of 14 tokens, its answer, and a prompt of both and four tokens more."""
     later = SubmitRequest(0, 14 + answered + 4, turn=14, answer=answered)
-    turns = (SubmitRequest(0, 14, answered), Drain(), ResetCache(), later, Drain())
-    return played(name, *turns, options=options)
+    return SubmitRequest(0, 14, answered), Drain(), ResetCache(), later, Drain()
+
+
+@contextmanager
+def mended(findings: Iterable[str]) -> Iterator[None]:
+    """vLLM with the patches of the reproducers of these findings."""
+    for finding in findings:
+        inside.patch(None, finding, {})
+    try:
+        yield
+    finally:
+        inside.unpatch(None)

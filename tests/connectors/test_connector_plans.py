@@ -18,13 +18,15 @@ from kvproof.gate.side import connector_plans
 from kvproof.gate.side import plans as side_plans
 from kvproof.live import adapt
 from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.judging import mixed_up
 from kvproof.live.connectors.shipped import SHIPPED, Shipped
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.store import Storeless
-from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import ConnectorPlan, Drain, ResetCache, SubmitRequest
 from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF
+from tests.connectors.played import AGAIN, BESIDE_WINDOW, FULL, engine_of
+from tests.connectors.test_mistakes_of_vllm import PLANTED
 from tests.cover import others_nightly
 from tests.fake_sides import FakeSide
 
@@ -144,15 +146,24 @@ def test_a_mistake_of_base_in_other_cache_groups_hides_none_of_head() -> None:
 
 def test_what_the_scheduler_counts_beside_other_groups_is_one_mistake() -> None:
     """P counts a request of `mooncake` each time that it looks for it."""
-    alone, several = (Group("full", 4),), (Group("full", 4), Group("window", 4, window=8))
     found = set()
-    for groups in (alone, several):
-        engine = EngineConfig("E", groups, num_blocks=24, chunk_tokens=64)
-        plan = ConnectorPlan(engine, (SubmitRequest(0, 1),))
+    for groups in (FULL, BESIDE_WINDOW):
+        plan = ConnectorPlan(engine_of(groups), (SubmitRequest(0, 1),))
         one = side_plans.driven(Play("", "mooncake", msgspec.to_builtins(plan)))
         found.add(tuple(each.signature for each in one.breaks))
     [signatures] = found
     assert {each.check for each in signatures} == {"statistics_count_once"}
+
+
+def test_a_break_says_whose_kv_was_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of another adapter (vllm#44250, which is open), or of another rank."""
+    prompt, adapted = SubmitRequest(0, 17), SubmitRequest(0, 17, beside="lora")
+    plan = ConnectorPlan(engine_of(), (prompt, Drain(), ResetCache(), adapted, Drain()))
+    breaks = side_plans.driven(Play("", "lmcache", msgspec.to_builtins(plan))).breaks
+    assert {each.signature.feature for each in breaks} == {"another adapter's KV of full of full"}
+    mistake = PLANTED["states of several ranks have one key (vllm#49499)"]
+    mistake.plant(monkeypatch)
+    assert mixed_up(mistake.episode().findings[0]) == "another rank's KV"
 
 
 @pytest.mark.parametrize(
@@ -161,9 +172,7 @@ def test_what_the_scheduler_counts_beside_other_groups_is_one_mistake() -> None:
 )
 def test_a_death_says_which_promise_the_connector_broke(kind: str, promise: str) -> None:
     """What the scheduler dies of is another defect where the connector kept all promises."""
-    engine = EngineConfig("E", (Group("full", 4),), num_blocks=24, chunk_tokens=64)
-    prompt = SubmitRequest(0, 14)
-    plan = ConnectorPlan(engine, (prompt, Drain(), ResetCache(), prompt, Drain()))
+    plan = ConnectorPlan(engine_of(), (*AGAIN, Drain()))
     play = Play("", "ours", msgspec.to_builtins(plan))
     [found] = KitSide(f"tests.connectors.mistakes:{kind}").drive([play])
     deaths = [each for each in found.breaks if each.death]

@@ -27,27 +27,19 @@ from kvproof.model.facts.connectors import (
     Alike,
     Announced,
     AskedAfterReset,
-    Begun,
     CacheStatistics,
-    Called,
-    Closed,
     Copied,
-    CopiedBlock,
     CopiedBytes,
     EngineGone,
-    EventTokens,
     Fact,
     Holder,
-    ItemDropped,
     ItemEncoded,
     ItemRead,
-    ItemsEncoded,
     ItemsHeld,
     ItemsOwed,
     LoadedSlot,
     LoadEnded,
     LoadFailed,
-    LoadOver,
     LookedUp,
     Matched,
     MayFail,
@@ -58,23 +50,19 @@ from kvproof.model.facts.connectors import (
     Since,
     Slot,
     SlotsRead,
-    StateSaved,
     Stored,
     StoreReset,
-    TierCalled,
-    TierIdle,
     TierLoads,
     TierNotified,
     TokensLookedUp,
     Written,
     WrittenSlot,
-    WrongSlot,
 )
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest, bare
 from kvproof.model.severity import FAIL_ON
-from kvproof.model.state import Death
 from tests.connectors.mistakes import RULE_OF
 from tests.connectors.played import explained
+from tests.connectors.test_mistakes_of_vllm import PLANTED
 
 EPISODES = 250
 SEEDS = (1, 2, 3)
@@ -100,11 +88,11 @@ def test_a_planted_mistake_is_named(mistake: str) -> None:
 
 
 def test_each_rule_has_a_mistake() -> None:
-    # What a step reads wrongly is named by what loaded it. vLLM 0.32 itself keeps the others.
-    no_mistake = {"request_reads_its_own_tokens", "recomputed_prompt_is_not_loaded"}
-    no_mistake.add("idle_engine_has_published")  # by vLLM's scheduler: tests/test_stored_loops.py
-    no_mistake |= {fact.rule for fact in OF_VLLM} | {c.id for c in CONTRACT.values() if c.ideal}
-    assert set(RULE_OF.values()) | no_mistake == set(CONTRACT)
+    mistaken = {*RULE_OF.values(), *(each.rule for each in PLANTED.values())}
+    # By facts alone, and by vLLM's scheduler: tests/test_stored_loops.py.
+    of_facts = {"recomputed_prompt_is_not_loaded", *(each.rule for each in OF_RULES)}
+    ideals = {check.id for check in CONTRACT.values() if check.ideal}
+    assert mistaken | of_facts | ideals | {"idle_engine_has_published"} == set(CONTRACT)
 
 
 def test_a_load_of_a_prompt_that_must_be_computed_is_named() -> None:
@@ -233,9 +221,9 @@ def test_what_is_right_is_judged_too() -> None:
     assert "request_reads_its_own_tokens" in judged(SlotsRead(7, ()))
 
 
-class OfVllm(NamedTuple):
-    """A rule that vLLM's own accounting keeps, with facts that break it, and one of which it judges
-    that nothing is wrong."""
+class OfRule(NamedTuple):
+    """A rule that facts break in several ways, or that no mistake of a connector breaks, with these
+    facts, and with one of which it judges that nothing is wrong."""
 
     rule: str
     broken: tuple[Fact, ...]
@@ -246,7 +234,6 @@ RIGHT = LoadedSlot(Slot("layers.0.attn", 0, 3, 1), 5, "abcdef", "abcdef")
 WRITTEN = WrittenSlot(RIGHT.slot, True, None, "abcdef", ())
 LOADS = Holder("r0", 5, "abcdef", Promised("r0", 4, 4, later=False))
 READ = ItemRead("r0", "α3", 4, there=True, right=True, kept=True)
-DEATH = Death("AssertionError", "", "f")
 
 
 def written(held: str | None, *holders: Holder) -> Written:
@@ -254,25 +241,24 @@ def written(held: str | None, *holders: Holder) -> Written:
     return Written((WRITTEN._replace(held=held, holders=holders),))
 
 
-OF_VLLM = (
-    OfVllm(
+OF_RULES = (
+    OfRule("images_are_not_cut", (READ._replace(cut=True, may_cut=False),), READ),
+    OfRule(
         "encoder_output_is_there",
         (READ._replace(there=False, right=False), READ._replace(kept=False)),
         READ,
     ),
-    OfVllm("images_are_not_cut", (READ._replace(cut=True, may_cut=False),), READ),
-    OfVllm("encoder_output_is_its_own", (READ._replace(right=False),), READ),
-    OfVllm(
+    OfRule(
         "encoder_room_adds_up",
         (ItemsHeld(6, 5), ItemsOwed(5, 3, 0), ItemsOwed(3, 3, 3)),
         ItemsOwed(3, 3, 0),
     ),
-    OfVllm(
+    OfRule(
         "statistics_count_once",
         (CacheStatistics("engine's", 3, 2), CacheStatistics("engine's", 4, 2, failed=1)),
         CacheStatistics("engine's", 2, 2),
     ),
-    OfVllm(
+    OfRule(
         "prompt_statistics_add_up",
         (
             PromptReported("r0", 9, 4, 4, 1, admitted=((4, 0), (0, 8))),
@@ -280,7 +266,7 @@ OF_VLLM = (
         ),
         PromptReported("r0", 9, 4, 4, 1, admitted=((4, 4),)),
     ),
-    OfVllm(
+    OfRule(
         "statistics_count_tokens",
         (
             TokensLookedUp("connector's", (9, 4), (5, 4)),
@@ -288,7 +274,7 @@ OF_VLLM = (
         ),
         TokensLookedUp("engine's", (9, 4), (9, 4)),
     ),
-    OfVllm(
+    OfRule(
         "reported_tokens_are_cached",
         (
             PromptReported("r0", 9, 4, 0, 5, ((4, 0),), cached=0, whole=8),
@@ -296,61 +282,17 @@ OF_VLLM = (
         ),
         PromptReported("r0", 9, 4, 0, 5, ((4, 0),), cached=4, whole=8),
     ),
-    OfVllm(
-        "saved_states_are_of_the_prompt",
-        (
-            StateSaved("r0", 3, "abcd", "abc", there=True),
-            StateSaved("r0", 3, "abcd", None, there=True),
-            StateSaved("r0", 3, "abcd", None, there=False),
-        ),
-        StateSaved("r0", 3, "abcd", "abcd", there=True),
-    ),
-    OfVllm(
-        "copies_follow_the_model",
-        (Copied(2, early=(CopiedBlock("layers.0.attn", 3),)),),
-        Copied(2),
-    ),
-    OfVllm("copies_are_made_once", (Copied(2, again=(BYTES,)),), Copied(2)),
-    OfVllm(
+    OfRule(
         "tier_is_notified_of_the_request",
         (TierNotified("r0", "CPUTier", begun=False, of_starts=True),),
         TierNotified("r0", "CPUTier", begun=True, of_starts=True),
     ),
-    OfVllm("closed_at_shutdown", (Closed("clients of a store", 2, 1),), Closed("files", 2, 0)),
-    OfVllm(
-        "gone_engines_are_forgotten",
-        (EngineGone(61, 60, True, ("Worker._remote_agents",)),),
-        EngineGone(61, 60, True, ()),
-    ),
-    OfVllm("tier_is_notified_of_the_end", (TierIdle("CPUTier", 1, ("r0",)),), TierIdle("C", 1, ())),
-    OfVllm(
-        "encoder_instance_encodes_all",
-        (ItemsEncoded("r0", 2, ("α3",)),),
-        ItemsEncoded("r0", 2, ()),
-    ),
-    OfVllm("encoder_drops_what_it_gave_up", (ItemDropped("α3", True),), ItemDropped("α3", False)),
-    OfVllm(
+    OfRule(
         "events_name_their_group",
         (Announced(1, 4, 4, None, groups=2),),
         Announced(1, 4, 4, 4, groups=2),
     ),
-    OfVllm(
-        "events_have_tokens_of_their_hash", (EventTokens("ab", "abcd"),), EventTokens("cd", "abcd")
-    ),
-    OfVllm(
-        "recomputed_prompt_is_not_reused",
-        (Begun("r0", 4, computes_all=True),),
-        Begun("r0", 0, computes_all=True),
-    ),
-)
-
-OF_MISTAKES = (
-    OfVllm(
-        "promised_tokens_are_loaded",
-        (LoadOver("r0", (RIGHT, RIGHT._replace(found=None))),),
-        LoadOver("r0", (RIGHT, RIGHT)),
-    ),
-    OfVllm(
+    OfRule(
         "load_stays_in_its_blocks",
         (
             written(None),
@@ -360,24 +302,12 @@ OF_MISTAKES = (
         ),
         written(None, LOADS._replace(load=Promised("r0", 0, 4, later=False))),
     ),
-    OfVllm("load_stays_in_its_blocks", (written("ab"),), written("abcdef", LOADS)),
-    OfVllm(
-        "request_reads_its_own_tokens",
-        (SlotsRead(2, (WrongSlot("r0", RIGHT.slot, 5, "abcdef", "ab"),)),),
-        SlotsRead(3, ()),
-    ),
-    OfVllm("reset_is_carried_out", (ASKED._replace(death=DEATH),), ASKED),
-    OfVllm("engine_survives", (Called(DEATH),), Called()),
-    OfVllm(
-        "tier_is_notified_last",
-        (TierCalled("r0", "CPUTier", "prepare_load", ended=True),),
-        TierCalled("r0", "CPUTier", "prepare_load", ended=False),
-    ),
+    OfRule("load_stays_in_its_blocks", (written("ab"),), written("abcdef", LOADS)),
 )
 
 
-@pytest.mark.parametrize("each", [*OF_VLLM, *OF_MISTAKES], ids=lambda each: each.rule)
-def test_a_fact_says_what_is_right_and_what_is_wrong(each: OfVllm) -> None:
+@pytest.mark.parametrize("each", OF_RULES, ids=lambda each: each.rule)
+def test_a_fact_says_what_is_right_and_what_is_wrong(each: OfRule) -> None:
     for fact in each.broken:
         assert [f.invariant for f in broken([fact], Past())] == [each.rule]
     tally = Tally()
@@ -386,13 +316,15 @@ def test_a_fact_says_what_is_right_and_what_is_wrong(each: OfVllm) -> None:
     assert not tally.excused[each.rule]
 
 
+PLAIN = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
+
+
 def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> None:
     found = PlanSearch()
-    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
-    whole = accepted(subject, found)
+    whole = accepted(PLAIN, found)
     assert not found.refused
     none = bare(Group("window", 4, window=5))
-    only = accepted(subject, found, (*whole, none))
+    only = accepted(PLAIN, found, (*whole, none))
     assert only == whole
     assert list(found.refused) == ["window of 5 (blocks of 4)"]
 
@@ -404,10 +336,9 @@ def test_cache_groups_that_this_vllm_cannot_have_are_named(monkeypatch: pytest.M
 
     monkeypatch.setattr(search_module, "play", drifted)
     found = PlanSearch()
-    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
     inside = bare(Group("full", 4), Group("mamba", 4), match_unit=2)
-    assert accepted(subject, found, (ALONE[0], inside)) == [ALONE[0]]
-    named = [line for line in shown(subject, found) if "Not driven" in line]
+    assert accepted(PLAIN, found, (ALONE[0], inside)) == [ALONE[0]]
+    named = [line for line in shown(PLAIN, found) if "Not driven" in line]
     assert named == [
         f"Not driven with the cache groups {inside.words}. Hits of this vLLM end with blocks."
     ]
@@ -431,8 +362,7 @@ def test_a_pair_is_driven_with_the_drafter_in_all_groups_and_in_one_alone(
 ) -> None:
     """A start-up marks the one of an MTP drafter, and none for an EAGLE head (vllm#42289)."""
     monkeypatch.setattr(search_module, "play", lambda *_: None)
-    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
-    [planned] = accepted(subject, PlanSearch(), (APART,))
+    [planned] = accepted(PLAIN, PlanSearch(), (APART,))
     assert not planned.engine.drafter_is_apart
     assert planned.drafts_of_layers
     driven = connector_plans.accepts("simple-cpu").plans
@@ -443,9 +373,8 @@ def test_planned_groups_that_are_not_driven_are_named(monkeypatch: pytest.Monkey
     refused = NotValid("Engine E has such groups. Use others.")
     monkeypatch.setattr(search_module.build, "as_planned", refusing_to_plan(refused))
     found = PlanSearch()
-    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
-    assert accepted(subject, found, (ALONE[0], APART)) == [ALONE[0]]
-    [named] = [line for line in shown(subject, found) if "Not driven" in line]
+    assert accepted(PLAIN, found, (ALONE[0], APART)) == [ALONE[0]]
+    [named] = [line for line in shown(PLAIN, found) if "Not driven" in line]
     assert named.endswith("(Engine E has such groups).")
 
 
@@ -474,14 +403,13 @@ def test_cache_groups_that_the_config_refuses_are_left_out(monkeypatch: pytest.M
             raise AdapterDrift("This vLLM refuses several groups", CONFIG)
 
     monkeypatch.setattr(search_module, "play", refused)
-    subject = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
     several = bare(Group("full", 4), Group("mamba", 4))
     found, few = PlanSearch(), 2
-    assert accepted(subject, found, (ALONE[0], several)) == [ALONE[0]]
+    assert accepted(PLAIN, found, (ALONE[0], several)) == [ALONE[0]]
     assert [*found.lacking] == [several]
     few = 1
     with pytest.raises(AdapterDrift, match="several groups"):
-        accepted(subject, PlanSearch(), (ALONE[0], several))
+        accepted(PLAIN, PlanSearch(), (ALONE[0], several))
 
 
 class LosesAFile(Storeless):

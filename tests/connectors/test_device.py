@@ -1,19 +1,27 @@
-"""The device of the connector kit: what is replaced, when copies are made, and who waits."""
+"""The device of the connector kit: what is replaced, when copies are made, who waits, and what a
+slot of its memory is."""
 
 import ctypes
+import mmap
 import queue
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
+from kvproof.live import build
+from kvproof.live.connectors.caches import NUMBERS_MAX, Numbers, slots
 from kvproof.live.fakes import copies, replaced
 from kvproof.live.fakes.clock import Clock, ModelOrder
+from kvproof.live.fakes.copies import IllegalAccess, swap_blocks_batch
 from kvproof.live.fakes.replaced import REPLACED, device, found
 from kvproof.live.fakes.store_client import Memory, StoreClient
 from kvproof.live.fakes.streams import Event, Stream
 from kvproof.live.fakes.threads import QueueModule
+from kvproof.model.config import Group
 from kvproof.model.plans.connector import Copies
 
 
@@ -162,3 +170,87 @@ def test_a_file_is_gone_however_the_paths_are_given(
         read(*given, **named)
         assert not (tmp_path / "one").exists()
     assert clock.files_gone == 0
+
+
+# A copy to or from memory that nobody has allocated ends the engine, and not the process
+
+
+def moved(*moves: tuple[int, int, int]) -> None:
+    sources, targets, sizes = (torch.tensor(each) for each in zip(*moves, strict=True))
+    swap_blocks_batch(sources, targets, sizes)
+
+
+def test_a_copy_beyond_the_end_of_a_tensor_is_an_illegal_access() -> None:
+    clock = Clock(Copies())
+    with device(clock):
+        held, room = torch.zeros(8, dtype=torch.uint8), torch.zeros(4, dtype=torch.uint8)
+        held += 7
+        moved((held.data_ptr(), room.data_ptr(), 4))
+        assert room.tolist() == [7, 7, 7, 7]
+        with pytest.raises(IllegalAccess, match=r"1 of 1 parts of a copy"):
+            moved((held.data_ptr(), room.data_ptr() + 2, 4))
+        with pytest.raises(IllegalAccess, match=r"1 of 2 parts of a copy"):
+            moved((held.data_ptr(), room.data_ptr(), 2), (held.data_ptr() + 7, room.data_ptr(), 2))
+        assert room.tolist() == [7, 7, 7, 7]
+
+
+def test_a_copy_of_memory_that_was_given_back_is_an_illegal_access() -> None:
+    with device(Clock(Copies())), mmap.mmap(-1, mmap.PAGESIZE) as pages_of_host:
+        room = torch.zeros(4, dtype=torch.uint8)
+        held = torch.frombuffer(memoryview(pages_of_host), dtype=torch.uint8)
+        address = held.data_ptr()
+        moved((address, room.data_ptr(), 4))
+        del held
+        pages_of_host.close()
+        with pytest.raises(IllegalAccess, match="given back"):
+            moved((address, room.data_ptr(), 4))
+
+
+def test_a_copy_after_an_engine_has_freed_its_memory_spoils_nothing() -> None:
+    with device(Clock(Copies())):
+        held, room = torch.ones(4, dtype=torch.uint8), torch.zeros(4, dtype=torch.uint8)
+        target, freed = room.data_ptr(), StorageWeakRef(room.untyped_storage())
+        del room
+        moved((held.data_ptr(), target, 4))
+        assert not freed.expired()
+
+
+# Slots
+
+
+PAGE_BYTES = 128
+
+
+def test_a_state_ends_where_the_padding_of_its_page_begins() -> None:
+    """A connector that copies a state without the padding has copied all of it."""
+    spec = build.spec_of(Group("mamba", 4), page_bytes=PAGE_BYTES)
+    pages = torch.zeros(3, 1, 1, PAGE_BYTES, dtype=torch.int8)
+    states = slots(pages, spec)
+    assert states.shape[:2] == (3, 1)
+    bytes_of_state = states[0].numel() * states.element_size()
+    assert bytes_of_state == build.spec_of(Group("mamba", 4)).page_size_bytes < PAGE_BYTES
+    pages[1, ..., bytes_of_state:] = 7
+    assert not states.any()
+    pages[1, ..., :bytes_of_state] = 7
+    assert states[1].all()
+    assert not states[[0, 2]].any()
+
+
+def test_a_prefix_has_the_same_number_in_every_process() -> None:
+    """A store that outlives its engine still has the KV of its tokens."""
+    one, other = Numbers(), Numbers()
+    prefixes = [*accumulate("abcdefgh")]
+    pairs = [(f"layers.{layer}.attn", prefix) for layer in range(2) for prefix in prefixes]
+    first = [one.of(*pair) for pair in pairs]
+    assert [other.of(*pair) for pair in reversed(pairs)] == first[::-1]
+    assert len({*first}) == len(pairs)
+    assert [one.home(float(number)) for number in first] == pairs
+    assert one.prefix("layers.1.attn", first[0]) is None
+
+
+def test_two_prefixes_never_have_one_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvproof.live.connectors.caches.crc32", lambda _: NUMBERS_MAX - 2)
+    numbers = Numbers()
+    assert [numbers.of("layer", prefix) for prefix in "abc"] == [NUMBERS_MAX - 1, 1, 2]
+    assert [numbers.prefix("layer", number) for number in (1.0, 2.0)] == ["b", "c"]
+    assert [numbers.prefix("layer", number) for number in (3.0, 0.5)] == [None, None]

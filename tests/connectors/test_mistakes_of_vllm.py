@@ -1,13 +1,17 @@
 """Mistakes planted in vLLM's own code: the kit names each, those of which no connector has a part
 with a connector that stores nothing."""
 
+import copy
 import dataclasses
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
-from kvproof.live.connectors.drawn import BUFFERED, HYBRID
+from kvproof.live.connectors.drawn import BUFFERED, HIDDEN, HYBRID, SPREAD
 from kvproof.live.connectors.encoder import EncoderCache
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.model.config import Group
@@ -16,12 +20,16 @@ from kvproof.model.plans.connector import (
     STORE_ANSWERS,
     AbortRequest,
     Action,
+    ConnectorPlan,
     Copies,
     Drain,
     Fail,
     Image,
     ResetCache,
+    Restart,
+    Rows,
     RunSteps,
+    Stand,
     SubmitRequest,
 )
 from tests.connectors.played import (
@@ -29,13 +37,15 @@ from tests.connectors.played import (
     LATE,
     LOADED,
     PROMPTS,
+    PROMPTS_WITH_STATES,
     between_ranks,
-    conversation,
     engine_of,
     played,
     rules,
+    saving_states,
+    turns,
 )
-from tests.in_vllm import MANAGER, Change, around, instead, line, nothing
+from tests.in_vllm import MANAGER, Change, around, both, instead, line, nothing
 from tests.in_vllm import NIXL as NIXL_PLACE
 
 CORE = "vllm.v1.core"
@@ -51,6 +61,14 @@ PULL = f"{NIXL_PLACE}.pull_worker:NixlPullConnectorWorker"
 PUSH = f"{NIXL_PLACE}.push_worker:NixlPushConnectorWorker"
 MOONCAKE = f"{V1}.mooncake.mooncake_connector"
 TIERS = "vllm.v1.kv_offload.tiering"
+MAPPER = "vllm.v1.kv_offload.file_mapper:FileMapper"
+STATES_KIND = f"{V1}.example_hidden_states_connector:ExampleHiddenStatesConnector"
+OFFLOADING = "offloading_connector:OffloadingConnector"
+SIMPLE = "simple_cpu_offload_connector:SimpleCPUOffloadConnector"
+MIXIN = "vllm.v1.worker.kv_connector_model_runner_mixin:KVConnectorModelRunnerMixin"
+STORE_WORKER = f"{V1}.mooncake.store.worker:MooncakeStoreWorker"
+FORGETTING = "_evict_stale_engines", "_cleanup_remote_engines"
+SURVIVES, SAVED = "engine_survives", "saved_states_are_of_the_prompt"
 
 COUNTED_TWICE = "statistics_count_once"
 """Released vLLM breaks it with `mooncake`, which counts each attempt."""
@@ -232,6 +250,68 @@ def _without_own_hits(made: Any, tracker: Any, *more: Any, **named: Any) -> Any:
         tracker.num_vllm_hit_blocks = hit
 
 
+_known: dict[Any, Any] = {}
+
+
+def _asks_once(asks: Any, worker: Any, host: str, port: int, *more: Any) -> Any:
+    """Each later engine at an address is taken for the first one."""
+    key = worker.engine_id, port
+    if key not in _known:
+        _known[key] = asks(worker, host, port, *more)
+    return _known[key]
+
+
+def _misplaces(part: str) -> Callable[..., Any]:
+    """D puts a part of a state into the wrong place of the page."""
+
+    def misplaced(built: Any, self: Any, addresses: list[int]) -> Any:
+        rows = built(self, addresses)
+        conv, _ = self._mamba_ssm_size
+        of_head = (rows[:, 0] - addresses[0]) % self.block_stride_per_layer[0] == conv
+        rows[of_head if part == "head" else ~of_head, 0] += 4
+        return rows
+
+    return misplaced
+
+
+def on_ranks(name: str, layers: ConnectorPlan) -> Callable[[], EpisodeResult]:
+    """Prompts of two families that are loaded on several ranks."""
+    prompts = SubmitRequest(0, 14), SubmitRequest(1, 14), Drain()
+    ranks: dict[str, Any] = {"ranks": layers.ranks, "tensor": layers.tensor}
+    engine = engine_of(layers.engine.groups)
+    return pair(name, *prompts, ResetCache(), *prompts, engine=engine, **ranks)
+
+
+def _believes_in_one_rank(made: Any, self: Any, vllm_config: Any, *more: Any, **named: Any) -> None:
+    config = copy.copy(vllm_config)
+    config.parallel_config = copy.copy(vllm_config.parallel_config)
+    config.parallel_config.decode_context_parallel_size = 1
+    made(self, config, *more, **named)
+
+
+def _without_a_field(field: str) -> Callable[..., Any]:
+    """The path of a file does not name this."""
+    return lambda placed, root, fields: placed(root, {**fields, field: ""})
+
+
+def _writes_no_file(_tensors: Any, event: Any, filename: str, lock: int | None) -> None:
+    event.synchronize()
+    Path(filename).touch()
+    if lock is not None:
+        os.close(lock)
+
+
+hidden = pair("hidden-states", *PROMPTS_WITH_STATES, **saving_states(HIDDEN[0]))
+"""Hidden states of three prompts are saved."""
+FIRST = AGAIN[0]
+FOUR = tuple(SubmitRequest(family, 14) for family in range(4))
+AFTER_RESTARTS = (
+    *(*PROMPTS, Restart(), SubmitRequest(1, 14, 3), Drain(), ResetCache()),
+    *(*PROMPTS, Restart(), *PROMPTS),
+)
+ASKED = SubmitRequest(0, 14, 2), Drain(), SubmitRequest(0, 14, 2, asks=((SOURCE, 0),))
+EMBEDDED = SubmitRequest(0, 14, 2, rows=Rows(8, 4))
+
 KERNEL_BLOCKS = next(each.kernel_blocks for each in HYBRID if each.kernel_blocks > 1)
 TIGHT = engine_of(num_blocks=6)
 """P has blocks for two requests that share some, and no others."""
@@ -244,7 +324,7 @@ STATE_OFFSETS = (
 
 asked = pair(
     "offloading-peers",
-    *(SubmitRequest(0, 14, 2), Drain(), SubmitRequest(0, 14, 2, asks=((SOURCE, 0),))),
+    *ASKED,
     copies=LATE,
 )
 """The second engine gets the prompt from the first one."""
@@ -385,7 +465,7 @@ PLANTED: dict[str, Planted] = {
                 right(self, status, computed + status.req.is_finished())
             ),
         ),
-        lambda: conversation("offloading-roomy", (STORE_ANSWERS[0],), 2),
+        lambda: played("offloading-roomy", *turns(2), options=(STORE_ANSWERS[0],)),
         LOADED,
     ),
     "an answer is not stored": Planted(
@@ -395,7 +475,7 @@ PLANTED: dict[str, Planted] = {
                 int(right(self, status, computed)), status.req.num_prompt_tokens
             ),
         ),
-        lambda: conversation("offloading-roomy", (STORE_ANSWERS[0],), 7),
+        lambda: played("offloading-roomy", *turns(7), options=(STORE_ANSWERS[0],)),
         "stored_prefix_is_offered",
     ),
     "copies are as wide as the first layer": Planted(
@@ -530,14 +610,131 @@ PLANTED: dict[str, Planted] = {
         of_lmcache(*HITS_MORE),
         "stored_prefix_is_offered",
     ),
+    "an engine is taken for the one before it at its address": Planted(
+        around(f"{WORKER}._nixl_handshake", _asks_once),
+        pair("nixl-pull", *AFTER_RESTARTS),
+        SURVIVES,
+    ),
+    "one that is gone is not forgotten": Planted(
+        both(
+            nothing(f"{WORKER}._evict_stale_engines"), nothing(f"{WORKER}._cleanup_remote_engines")
+        ),
+        pair("nixl-pull", *PROMPTS, Restart(), SubmitRequest(1, 14, 3), Drain(), copies=LATE),
+        "gone_engines_are_forgotten",
+    ),
+    "the convolution of a state is put into the wrong place of its page": Planted(
+        around(f"{WORKER}._build_mamba_local", _misplaces("convolution")),
+        beside_states("nixl-pull", 1, 1),
+        LOADED,
+    ),
+    "the head of a state is put into the wrong place of its page": Planted(
+        around(f"{WORKER}._build_mamba_local", _misplaces("head")),
+        beside_states("nixl-pull", 1, 1),
+        LOADED,
+    ),
+    "states of several ranks have one key (vllm#49499)": Planted(
+        instead(
+            f"{V1}.mooncake.store.worker:MooncakeStoreWorker._spec_tp_replication_factor",
+            lambda *_: 2,
+        ),
+        on_ranks("mooncake-store", next(each for each in SPREAD if each.tensor)),
+        LOADED,
+    ),
+    **{
+        f"the blocks of {name} are taken for those of one rank": Planted(
+            around(f"{V1}.{kind}.__init__", _believes_in_one_rank), on_ranks(name, SPREAD[0]), rule
+        )
+        for name, kind, rule in (
+            ("offloading", OFFLOADING, SURVIVES),
+            ("offloading-roomy", OFFLOADING, SURVIVES),
+            ("simple-cpu-roomy", SIMPLE, "events_have_tokens_of_their_hash"),
+        )
+    },
+    "files of any model are in one folder": Planted(
+        around(f"{MAPPER}._compute_base_path", _without_a_field("model_name")),
+        pair("offloading-files", FIRST, Restart("model"), FIRST),
+        LOADED,
+    ),
+    "files with any type of values are in one folder": Planted(
+        around(f"{MAPPER}._compute_base_path", _without_a_field("dtype")),
+        pair("offloading-files", FIRST, Restart("dtype"), FIRST),
+        LOADED,
+    ),
+    "replicas share a region of memory": Planted(
+        around(
+            "vllm.v1.kv_offload.cpu.shared_offload_region:SharedOffloadRegion.__init__",
+            lambda right, self, engine_id, **more: right(self, engine_id=engine_id[:-1], **more),
+        ),
+        pair("offloading-files", *FOUR, Drain(), ResetCache(), *FOUR, replicas=True),
+        LOADED,
+    ),
+    "the client of a store stays open": Planted(
+        nothing(f"{V1}.mooncake.store.connector:MooncakeStoreConnector.shutdown"),
+        pair("mooncake-store", FIRST),
+        "closed_at_shutdown",
+    ),
+    "nobody counts the blocks that P keeps for D": Planted(
+        line(
+            f"{V1}.multi_connector:MultiConnector._aggregate_request_finished",
+            "async_saves += 1",
+            "async_saves += 0",
+        ),
+        pair("multi-nixl-store", *PROMPTS, Drain(), ResetCache(), *PROMPTS, Drain(), copies=LATE),
+        "reports_are_of_known_transfers",
+    ),
+    "embeddings are in no key": Planted(
+        instead(f"{UTILS}:_gen_prompt_embeds_extra_hash_keys", lambda *_: []),
+        pair("offloading-roomy", EMBEDDED, Drain(), msgspec.structs.replace(EMBEDDED, family=1)),
+        "request_reads_its_own_tokens",
+    ),
+    "a load from a peer has no deadline": Planted(
+        instead(f"{P2P}.session.client:_LOAD_TIMEOUT_S", float("inf")),
+        pair("offloading-peers", *ASKED, RunSteps(3), Stand("first", 100), Drain(), copies=LATE),
+        "every_request_ends",
+    ),
+    "a block that failed alone counts as loaded": Planted(
+        around(
+            "kvproof.live.fakes.mooncake:Store.batch_get_into_multi_buffers",
+            lambda right, *given: (lambda found: [max(found)] * len(found))(right(*given)),
+        ),
+        pair("mooncake-store", FIRST, Drain(), Fail(1, call="get", value=1), *AGAIN[1:]),
+        LOADED,
+    ),
+    "nobody waits for what is saved beside drafts": Planted(
+        nothing(f"{MIXIN}.finalize_kv_connector"),
+        pair(
+            "mooncake-store", *AGAIN, engine=engine_of(num_blocks=64, drafts=2), first_runner=True
+        ),
+        "kept_blocks_are_given_back",
+    ),
+    "hidden states are read by the block table of the first group (vllm#45849)": Planted(
+        instead(f"{STATES_KIND}._find_cache_kv_group_id", classmethod(lambda *_: 0)),
+        hidden,
+        SAVED,
+    ),
+    "hidden states are read in blocks of another size (vllm#46301)": Planted(
+        around(
+            f"{V1}.example_hidden_states_connector:extract_from_kv_cache",
+            lambda right, cache, slots, tokens: right(cache, slots // 2, tokens),
+        ),
+        hidden,
+        SAVED,
+    ),
+    "the file of hidden states is not written": Planted(
+        instead(f"{STATES_KIND}._write_tensors", staticmethod(_writes_no_file)),
+        hidden,
+        SAVED,
+    ),
 }
 
 
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_an_episode_names_it(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant, episode, rule, beside = PLANTED[mistake]
-    known = rules(episode())
+    right = episode()
+    known = rules(right)
     assert known <= {COUNTED_TWICE}
+    assert rule == LOADED or right.times_judged[rule]  # perhaps nothing is loaded without it
     plant(monkeypatch)
     named = [each.invariant for each in episode().findings if each.invariant not in known]
     assert named[:1] == [rule]

@@ -19,6 +19,13 @@ DEVICES: dict[str, dict[str, Any]] = {
 once disturb each other."""
 
 
+def need_cuda() -> None:
+    """Skip a test where there is no GPU."""
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+
+
 class Run(NamedTuple):
     """What the engines of one process answered."""
 
@@ -43,10 +50,18 @@ class Runs:
         return Run(*serve(self.options, mode, self.folder, scratch, self.inherited))
 
 
-@pytest.fixture(scope="module")
+ON_CPU = [pytest.mark.live, pytest.mark.engine, pytest.mark.nightly]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("cpu", marks=ON_CPU), pytest.param("cuda", marks=pytest.mark.gpu)],
+)
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """The runs on the device that the module names."""
-    device = request.module.DEVICE
+    """The runs on a device."""
+    device = request.param
+    if device == "cuda":
+        need_cuda()
     inherited = None if device == "cpu" else lent.BEFORE
     return Runs(DEVICES[device], tmp_path_factory.mktemp("models"), inherited)
 

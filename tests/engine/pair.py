@@ -58,6 +58,16 @@ def pair(
         yield p, d
 
 
+def built(p: Process, d: Process, options: dict[str, Any], buffer: str = "cpu") -> None:
+    """Build both engines at once. D has few blocks."""
+    few = {"num_gpu_blocks_override": 13}
+    for side, role, own in (p, "kv_producer", {}), (d, "kv_consumer", few):
+        connector = {"kv_transfer_config": transfer(role, buffer)}
+        side.send(["engine", "full", options | connector | own])
+    for side in (p, d):
+        assert (error := side.receive().error) is None, error
+
+
 def prompts() -> dict[str, list[int]]:
     """Prompts of several lengths; two share a prefix."""
     shared = tokens(20, 100)

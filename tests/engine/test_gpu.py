@@ -1,4 +1,4 @@
-"""The same on a GPU, and what only a GPU shows: steps that overlap, and vLLM's own copies."""
+"""What only a GPU shows: steps that overlap, and vLLM's own copies."""
 
 import importlib.util
 from pathlib import Path
@@ -8,15 +8,14 @@ import pytest
 
 from kvproof.invariants.of_bytes import CACHED, LOADED, TRANSFERRED
 from tests import lent
-from tests.engine.comparisons import is_content, is_served, is_unchanged
-from tests.engine.conftest import DEVICES, Runs
+from tests.engine.comparisons import is_content
+from tests.engine.conftest import DEVICES, need_cuda
 from tests.engine.ordinary import BLOCKS, POOL
-from tests.engine.pair import decode, freed, pair, prefill, prompts, recorded, transfer
+from tests.engine.pair import built, decode, freed, pair, prefill, prompts, recorded
 from tests.engine.process import Process
-from tests.engine.workloads import FIRST, KINDS, ORDINARY, add, name_of
+from tests.engine.workloads import FIRST, KINDS, ORDINARY, add
 
-DEVICE = "cuda"
-OPTIONS = DEVICES[DEVICE]
+OPTIONS = DEVICES["cuda"]
 BYTES = {"KVPROOF_BYTES": "1"}
 
 TIERS: dict[str, dict[str, Any]] = {
@@ -35,9 +34,6 @@ STORED: list[list[Any]] = [
     ["run"],
 ]
 
-NAMES = [name_of(kind, way) for kind, each in KINDS.items() for way in each.ways]
-"""The engines of a run."""
-
 FOUND = ("evicted_key_stays", "hit_is_one_block_too_long", "preempted_keeps_its_counter")
 
 pytestmark = pytest.mark.gpu
@@ -45,25 +41,7 @@ pytestmark = pytest.mark.gpu
 
 @pytest.fixture(autouse=True, scope="module")
 def _cuda() -> None:
-    torch = pytest.importorskip("torch", reason="torch is not installed")
-    if not torch.cuda.is_available():
-        pytest.skip("there is no CUDA device")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_the_work_is_hard(runs: Runs, name: str) -> None:
-    is_served(name, runs.of(None).served[name])
-
-
-@pytest.mark.parametrize("mode", ["record", "warn", "raise"])
-def test_the_sanitizer_is_content(runs: Runs, mode: str) -> None:
-    is_content(runs.of(mode).process)
-
-
-@pytest.mark.parametrize("mode", ["record", "warn", "raise"])
-@pytest.mark.parametrize("name", NAMES)
-def test_the_sanitizer_changes_nothing(runs: Runs, mode: str, name: str) -> None:
-    is_unchanged(name, runs.of(None).served[name], runs.of(mode).served[name])
+    need_cuda()
 
 
 @pytest.mark.parametrize("name", ["full", "window"])
@@ -106,14 +84,7 @@ def test_decode_gets_the_bytes_of_prefill(buffer: str, as_json: Any, tmp_path: P
     environment = BYTES | {"UCX_TLS": "tcp,self,sm,cuda"}
     started = pair(tmp_path, "raise", environment=environment, inherited=lent.BEFORE)
     with started as (p, d):
-        of_p, of_d = (
-            OPTIONS | {"kv_transfer_config": transfer(role, buffer)}
-            for role in ("kv_producer", "kv_consumer")
-        )
-        p.send(["engine", "full", of_p])
-        d.send(["engine", "full", of_d | {"num_gpu_blocks_override": 13}])
-        for side in (p, d):
-            assert (error := side.receive().error) is None, error
+        built(p, d, OPTIONS, buffer)
         remote = decode(d, given, prefill(p, given), ["run"], ["preempted"], ["loaded"], ["reset"])
         assert remote.error is None, remote.error
         assert remote.results[-4] > 0

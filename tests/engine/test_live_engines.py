@@ -1,4 +1,4 @@
-"""Real engines on the CPU answer alike with and without the sanitizer, which finds nothing."""
+"""Real engines answer alike with and without the sanitizer, which finds nothing."""
 
 import re
 from pathlib import Path
@@ -7,12 +7,8 @@ import pytest
 
 from tests.engine.comparisons import is_content, is_served, is_unchanged
 from tests.engine.conftest import Runs
-from tests.engine.process import OPTIONS, Process
+from tests.engine.process import Process
 from tests.engine.workloads import KINDS, ORDINARY
-
-DEVICE = "cpu"
-
-pytestmark = [pytest.mark.live, pytest.mark.engine, pytest.mark.nightly]
 
 
 def test_the_work_is_hard(runs: Runs) -> None:
@@ -34,8 +30,8 @@ def test_the_sanitizer_changes_nothing(runs: Runs, mode: str) -> None:
 def test_an_engine_core_in_a_process_of_its_own(tmp_path: Path, runs: Runs) -> None:
     """As in a server: the process that serves has no scheduler."""
     until_reset = ORDINARY[: ORDINARY.index(["preempted"]) + 1]
-    with Process(tmp_path, mode="raise", several=True) as process:
-        process.served(["engine", "full", OPTIONS | KINDS["full"].options])
+    with Process(tmp_path, mode="raise", several=True, inherited=runs.inherited) as process:
+        process.served(["engine", "full", runs.options | KINDS["full"].options])
         answer = process.take(*until_reset)
     assert answer.error is None, answer.error
     is_content(process)

@@ -9,6 +9,7 @@ import pytest
 from kvproof.invariants.of_bytes import TRANSFERRED
 from tests.engine.comparisons import is_content
 from tests.engine.pair import (
+    built,
     decode,
     free_port,
     freed,
@@ -16,7 +17,6 @@ from tests.engine.pair import (
     prefill,
     prompts,
     recorded,
-    transfer,
 )
 from tests.engine.process import OPTIONS
 from tests.engine.workloads import tokens
@@ -34,15 +34,7 @@ def test_decode_answers_as_an_engine_that_is_alone_from_the_bytes_of_prefill(
 ) -> None:
     given = prompts()
     with pair(tmp_path, "raise", environment={"KVPROOF_BYTES": "1"}) as (p, d):
-        small = {"num_gpu_blocks_override": 13}
-        p.send(["engine", "full", OPTIONS | {"kv_transfer_config": transfer("kv_producer")}])
-        d.send(
-            ["engine", "full", OPTIONS | small | {"kv_transfer_config": transfer("kv_consumer")}]
-        )
-        for side in (p, d):
-            built = side.receive()
-            assert built.error is None, built.error
-
+        built(p, d, OPTIONS)
         loads = prefill(p, given)
         remote = decode(d, given, loads, ["run"], ["preempted"], ["loaded"])
         assert remote.error is None, remote.error
