@@ -357,12 +357,8 @@ def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
     assert {ENGINES, "offloading", "nixl-pull"} < {*plan.planned}
     assert "decode-bench" not in plan.planned  # wrong on purpose
     assert [unit_of(packed(unit)) for unit in of_plans] == of_plans
-
-
-def test_the_model_has_no_plans() -> None:
-    plan = Plan(0, live=False)
-    units = [plan.unit(number, Progress()) for number in range(2 * PLANS_EVERY)]
-    assert not any(isinstance(unit.work, Plays | Engines) for unit in units)
+    of_model = (Plan(0, live=False).unit(number, Progress()) for number in range(2 * PLANS_EVERY))
+    assert not any(isinstance(unit.work, Plays | Engines) for unit in of_model)
 
 
 @pytest.fixture

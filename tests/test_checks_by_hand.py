@@ -49,52 +49,19 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import (
     COUNTS,
     LOADING,
-    PAUSED,
     PREEMPTED,
     RUNNING,
     SENDING,
-    VOID,
     WAITING,
     Block,
-    Death,
     Engine,
     Flight,
     Request,
     State,
     Transfer,
-    initial,
 )
 from kvproof.model.step import Admission, Effects, Kept, Step
 from tests.watching import Observed, live_machine
-
-# An engine that died inside a step
-
-
-FULL_PAIR: Cluster = CLUSTERS["pd-full"]
-CHECKS = [INVARIANTS[name] for name in ("engine_survives", "pool_adds_up", "references_are_exact")]
-
-
-def broken_with(**deaths: Death) -> set[tuple[str, str]]:
-    """What breaks, and on which engine, if each engine loses a free block and some die."""
-    state = initial(FULL_PAIR)
-    engines = tuple(
-        engine._replace(free=engine.free[1:], dead=deaths.get(engine.name))
-        for engine in state.engines
-    )
-    step = Step(state, Schedule("P"), Effects(), state._replace(engines=engines))
-    return {(found.invariant, found.about.engine) for found in broken(FULL_PAIR, step, CHECKS)}
-
-
-def test_a_lost_block_is_reported_of_engines_that_live() -> None:
-    assert broken_with() == {("pool_adds_up", "P"), ("pool_adds_up", "D")}
-
-
-def test_of_a_dead_engine_only_its_death_is_reported() -> None:
-    assert broken_with(D=Death("AssertionError")) == {
-        ("pool_adds_up", "P"),
-        ("engine_survives", "D"),
-    }
-
 
 # An answer that ends among accepted drafts while a later step is under way
 
@@ -469,13 +436,6 @@ def test_who_waits_keeps_blocks_only_for_what_it_has_loaded() -> None:
     assert kinds_of_excuses("every_request_in_one_queue", ALONE, loaded) == [["choice"]]
 
 
-def test_an_empty_step_is_excused_while_a_session_waits_for_its_user() -> None:
-    paused = Request("r1", PAUSED, "aa", 2, 1, tables=((1,),))
-    assert kinds_of_excuses("step_makes_progress", ALONE, with_requests(WAITS)) == [[]]
-    both = with_requests(WAITS, paused)
-    assert kinds_of_excuses("step_makes_progress", ALONE, both) == [["choice"]]
-
-
 def test_who_holds_blocks_may_be_admitted_before_who_is_more_urgent() -> None:
     admitted = Admit("r0", 0, 0)
     both = with_requests(WAITS, WAITS._replace(id="r1"))
@@ -528,15 +488,6 @@ def test_a_refused_reset_names_what_is_in_use() -> None:
 
     assert refused() == [["release"]]
     assert refused(WAITS._replace(status=SENDING, tables=((1,),))) == [["choice"]]
-
-
-@pytest.mark.parametrize(("fate", "kinds"), [(COUNTS, [[]]), (VOID, [["choice"]])])
-def test_blocks_of_a_step_in_flight_may_be_freed_if_its_output_counts_no_more(
-    fate: str, kinds: list[list[str]]
-) -> None:
-    flight = Flight("r0", 2, True, fate, blocks=(1,))
-    engine = with_requests(WAITS._replace(status=RUNNING))._replace(steps=((flight,),))
-    assert kinds_of_excuses("settled_frees", ALONE, engine) == kinds
 
 
 def test_entries_that_stay_for_the_first_time_are_excused_and_those_that_grow_are_not() -> None:
@@ -596,16 +547,6 @@ def test_the_prompt_of_a_request_may_only_lose_its_last_tokens(
     step = Step(State((before,)), Schedule("E", ()), Effects(), State((after,)))
     found = GUARDS["output_is_what_was_sampled"].of_step(ALONE, step)
     assert [[e.kind for e in each.excuses] for each in found if each.reasons] == kinds
-
-
-@pytest.mark.parametrize(("failed", "kinds"), [("r0", ["choice"]), ("", [])])
-def test_a_request_whose_load_failed_may_end_before_its_last_token(
-    failed: str, kinds: list[str]
-) -> None:
-    runs = with_requests(WAITS._replace(status=RUNNING, max_tokens=3))
-    step = Step(State((runs,)), Complete("E", failed=failed), Effects(), State((with_requests(),)))
-    (found,) = GUARDS["request_ends_with_its_last_token"].of_step(ALONE, step)
-    assert [excuse.kind for excuse in found.excuses] == kinds
 
 
 @pytest.mark.parametrize(("paused", "kinds"), [(True, ["choice"]), (False, [])])

@@ -90,16 +90,6 @@ def test_each_diff_applies(tmp_path: Path) -> None:
         patched(diff_of(name), tmp_path / name)
 
 
-@pytest.mark.live
-def test_a_diff_of_other_lines_does_not_apply(tmp_path: Path) -> None:
-    """The test of the test."""
-    diff = diff_of("hit_without_room_waits")
-    other = diff.replace("has_encoder_inputs", "has_other_inputs")
-    assert other != diff
-    with pytest.raises(AssertionError, match="patch does not apply"):
-        patched(other, tmp_path / "patched")
-
-
 # The reproducers with the diffs
 
 

@@ -8,7 +8,6 @@ from kvproof.invariants.check import Check, Tally, broken
 from kvproof.invariants.hits import (
     computed_tokens_are_cached,
     held_attention_is_hit,
-    hit_is_the_longest,
     repeated_prompt_hits,
 )
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
@@ -76,20 +75,6 @@ def test_what_attention_holds_is_loaded_again_only_with_an_excuse(
     assert answers(held_attention_is_hit, here, step) == expected
 
 
-@pytest.mark.parametrize(("blocks", "expected"), [(12, (1, 0, 1)), (4, (1, 1, 0))])
-def test_a_hit_inside_a_block_may_be_given_up_where_its_copy_has_no_room(
-    blocks: int, expected: tuple[int, int, int]
-) -> None:
-    """The copy of the block inside which a hit of two tokens ends needs a block beside it."""
-    groups = Group("full", 4), Group("mamba", 4)
-    here = Cluster("c", (EngineConfig("E", groups, blocks, match_unit=2),), (Job("r1", "abcd"),))
-    before = initial(here)
-    cached = (((0, "ab"), (1,)), ((1, "ab"), (2,)))
-    admission = Admission("E", "r1", "abcd", "local", 0, 0, cached)
-    step = Step(before, Schedule("E"), Effects(admissions=(admission,)), before)
-    assert answers(hit_is_the_longest, here, step) == expected
-
-
 def ended(here: Cluster, request: Request, event: Event, *cached: Key) -> Step:
     """A request ends, and these prefixes are cached after it."""
     state = initial(here)
@@ -100,18 +85,6 @@ def ended(here: Cluster, request: Request, event: Event, *cached: Key) -> Step:
 
 ANSWERED = Request("r1", RUNNING, "abc", 3, 3, output="..", computed=4, tables=((1, 2, 3),))
 """Its prompt and the first token of its answer fill two blocks."""
-
-
-@pytest.mark.parametrize(
-    ("cached", "expected"),
-    [([(0, "ab"), (0, "abc.")], (1, 0, 0)), ([(0, "ab")], (1, 0, 1))],
-)
-def test_each_whole_block_of_prompt_and_answer_is_cached(
-    cached: list[Key], expected: tuple[int, int, int]
-) -> None:
-    here = cluster(FULL)
-    step = ended(here, ANSWERED, Complete("E"), *cached)
-    assert answers(computed_tokens_are_cached, here, step) == expected
 
 
 def test_what_the_last_output_makes_known_may_be_missing() -> None:
