@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -277,13 +276,7 @@ def test_a_killed_node_of_ray_loses_nothing(alone: Path, tmp_path: Path) -> None
     )
     folder = tmp_path / "ray"
     command = ("-m", "kvproof", "campaign", "--out", str(folder), "--json", *FAULT, *UNITS)
-    done = subprocess.run(
-        [sys.executable, "-c", code, sys.executable, *command],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = python("-c", code, sys.executable, *command)
     assert done.returncode == 1, done.stderr
     output = json.loads(done.stdout)
     assert output["workers"] == 3

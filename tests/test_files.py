@@ -11,17 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.model.errors import UsageError
 from kvproof.model.files import reading, writing
-from tests.sentences import two_sentences
-
-
-def refusal(action: Callable[[], object]) -> str:
-    """The error of two sentences that this raises."""
-    with pytest.raises(UsageError) as refused:
-        action()
-    assert two_sentences(str(refused.value)), str(refused.value)
-    return str(refused.value)
+from tests.trees import refusal
 
 
 def as_file(path: Path) -> None:

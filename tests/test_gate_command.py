@@ -127,30 +127,16 @@ def test_trees_that_cannot_be_driven_are_unknown(as_json: Any, tmp_path: Path) -
     assert not Path("kvproof-traces").exists()
 
 
-@pytest.mark.parametrize(
-    ("config", "says"),
-    [
-        ("def broken(:\n", ("SyntaxError: ", "vllm/config.py:1: def broken(:")),
-        pytest.param(
-            "from vllm.gone import x\n",
-            ("ModuleNotFoundError: No module named 'vllm.gone'",),
-            marks=pytest.mark.nightly,
-        ),
-        pytest.param("raise SystemExit(0)\n", ("SystemExit: 0",), marks=pytest.mark.nightly),
-    ],
-    ids=("syntax", "module", "exit"),
-)
 def test_a_head_that_cannot_be_imported_is_unknown_with_its_own_traceback(
-    run: Any, tmp_path: Path, config: str, says: tuple[str, ...]
+    run: Any, tmp_path: Path
 ) -> None:
     noise = "import os\nprint('noise')\nos.write(1, b'noise')\n"
     tree(tmp_path / "base", begins=noise)
-    tree(tmp_path / "head", made_trees.CHANGED, begins=noise, config=config)
+    tree(tmp_path / "head", made_trees.CHANGED, begins=noise, config="def broken(:\n")
     code, out, err = run(*DIFFERENT)
     assert (code, err) == (3, "")
-    assert out.startswith("UNKNOWN: head cannot be driven: vLLM cannot be imported (")
-    assert all(each in out for each in says)
-    assert "vllm/config.py:1" in out
+    assert out.startswith("UNKNOWN: head cannot be driven: vLLM cannot be imported (SyntaxError: ")
+    assert "vllm/config.py:1: def broken(:" in out
     assert "noise" not in out
     assert "/importlib/" not in out
 

@@ -16,6 +16,7 @@ import pytest
 from kvproof.model import interruption
 from tests import made_trees, signals
 from tests.cover import others_nightly
+from tests.processes import python
 
 INT, TERM, KILL = signal.SIGINT, signal.SIGTERM, signal.SIGKILL
 
@@ -184,22 +185,18 @@ def test_a_program_that_is_killed_loses_nothing(
     check(tmp_path, number, killed(tmp_path, MOMENTS[moment], number))
 
 
-def python(code: str) -> "subprocess.CompletedProcess[str]":
+def sent(code: str) -> "subprocess.CompletedProcess[str]":
     """Run code with the handlers installed. It sends itself signals, each where something is so:
     none comes early or late on a slow machine."""
-    return subprocess.run(
-        [sys.executable, "-c", f"{PREPARED}{textwrap.dedent(code)}"],
-        capture_output=True,
-        text=True,
-        timeout=END_S,
-        preexec_fn=signals.as_in_a_terminal,
-    )
+    return python("-c", f"{PREPARED}{textwrap.dedent(code)}")
 
 
 PREPARED = """
 import os, sys, threading, time
 from signal import SIGINT, SIGTERM, raise_signal
 from kvproof.model import interruption
+from tests import signals
+signals.as_in_a_terminal()
 handled = interruption.handled()
 handled.__enter__()
 
@@ -219,7 +216,7 @@ def seen():
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:
-    done = python(
+    done = sent(
         """
         interruption.AGAIN_S = -1
         with interruption.held():
@@ -234,7 +231,7 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
 
 def test_one_interruption_that_arrives_twice_is_one() -> None:
     """`timeout` and `make` send the signal to the process and to its group."""
-    done = python(
+    done = sent(
         """
         interruption.AGAIN_S = 1000
         with interruption.stoppable():
@@ -248,7 +245,7 @@ def test_one_interruption_that_arrives_twice_is_one() -> None:
 
 def test_an_interruption_that_code_swallows_is_raised_again() -> None:
     """As the bare `except:` in vLLM does. Work that shows its progress asks."""
-    done = python(
+    done = sent(
         """
         with interruption.stoppable() as stopped:
             try:
@@ -266,7 +263,7 @@ def test_an_interruption_that_code_swallows_is_raised_again() -> None:
 
 def test_z3_is_interrupted() -> None:
     """A sum of three cubes: Z3 would search without end."""
-    done = python(
+    done = sent(
         """
         import z3
         from kvproof.proofs.solve import checked
@@ -310,7 +307,7 @@ def test_a_program_that_kvproof_started_ends_with_it(when: str, tmp_path: Path) 
             children.run([sys.executable, "-c", {program!r}])
         print("stopped", bool(stopped))
     """
-    done = python("\n".join(map(textwrap.dedent, (begin, when, end))))
+    done = sent("\n".join(map(textwrap.dedent, (begin, when, end))))
     assert (done.stdout, done.stderr) == ("stopped True\n", "")
     assert not Path("/proc", (tmp_path / "pid").read_text()).exists()
 
