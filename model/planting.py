@@ -50,7 +50,6 @@ Replaced = Mapping[str, Callable[..., Any]]
 """The function that takes the place of each named function."""
 
 _PLANTED: dict[str, Callable[..., Any]] = {}
-_RIGHT: dict[str, Callable[..., Any]] = {}
 _LOADED: dict[str, Any] = {"count": 0, "names": [], "caches": {}}
 """A snapshot of the loaded modules: their number, the names of the model's modules, and all caches
 that were found in `CACHING`, by identity."""
@@ -93,24 +92,15 @@ def planted(replaced: Replaced) -> Iterator[None]:
         yield
         return
     right = {name: function_named(name) for name in replaced}
-    before, own = dict(_PLANTED), dict(_RIGHT)
+    before = dict(_PLANTED)
     try:
-        _RIGHT.update({**right, **own})
         _PLANTED.update(replaced)
         _put([(name, right[name], wrong) for name, wrong in replaced.items()])
         yield
     finally:
         _put([(name, wrong, right[name]) for name, wrong in replaced.items()])
-        for kept, earlier in ((_PLANTED, before), (_RIGHT, own)):
-            kept.clear()
-            kept.update(earlier)
-
-
-@contextlib.contextmanager
-def set_aside() -> Iterator[None]:
-    """Put the model's own functions back in place, whatever is planted, until the block ends."""
-    with planted(dict(_RIGHT)):
-        yield
+        _PLANTED.clear()
+        _PLANTED.update(before)
 
 
 def _put(changes: list[tuple[str, Callable[..., Any], Callable[..., Any]]]) -> None:

@@ -106,7 +106,7 @@ def _answer(trace: Trace, extra: Extra) -> Iterator[ScreenLine]:
         yield ScreenLine(f"  {', yet '.join(dict.fromkeys((reasons[0], reasons[-1])))}")
     yield from _where(trace, hang, first_sign(trace))
     yield from _in_words(trace)
-    yield from in_vllm(trace, trace.finding, extra.known, hang)
+    yield from in_vllm(trace, trace.finding, extra.known)
     if extra.path is not None:
         yield ScreenLine(replay_line(trace, extra.path), hang=0)
 
@@ -155,7 +155,7 @@ def _broken(
     for sentence in sentences:
         yield ScreenLine(f"  {sentence}")
     yield from _where(trace, hang, sign)
-    yield from in_vllm(trace, finding, known, hang)
+    yield from in_vllm(trace, finding, known)
 
 
 def _where(trace: Trace, hang: Hang | None, sign: Sign | None) -> Iterator[ScreenLine]:
@@ -176,20 +176,15 @@ def _where(trace: Trace, hang: Hang | None, sign: Sign | None) -> Iterator[Scree
     yield ScreenLine(f"Where: {which}: {events}", hang=7)
 
 
-def in_vllm(
-    trace: Trace, finding: Finding, known: KnownFinding | None, hang: Hang | None
-) -> Iterator[ScreenLine]:
+def in_vllm(trace: Trace, finding: Finding, known: KnownFinding | None) -> Iterator[ScreenLine]:
     """Name the functions of vLLM: those at fault where they are known, else those that the last
-    event calls; of a hang, those that refuse to go on."""
+    event calls."""
     if known is not None:
         yield ScreenLine(f"Known finding: {known.name}: {known.says}", hang=9)
     guilty = at_fault(trace.faults, known)
     if guilty:
         yield ScreenLine(f"In vLLM, at fault: {', '.join(guilty)}", hang=9)
-    if hang is not None and hang.waits:
-        each = "Each time round" if hang.begins is not None else "At the end"
-        yield ScreenLine(f"{each}: {'; '.join(hang.refuses)}", hang=9)
-    elif not guilty:
+    else:
         called = functions(trace.events[-1], finding.about.request)
         yield ScreenLine(f"In vLLM, called by this event: {', '.join(called)}", hang=9)
 

@@ -6,19 +6,18 @@ request alone in this state. Where vLLM itself has refused blocks in its last st
 numbers are those of its own `KVCacheManager.allocate_slots`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from kvproof.invariants.engines import WAITS
-from kvproof.model import planting, termination
+from kvproof.model import termination
 from kvproof.model.because import About, Reason, Reasons, reason
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import giver, taker
 from kvproof.model.counted import are, counted
-from kvproof.model.errors import NoPlace, NoRoom, NotAllowed, NoTokens
+from kvproof.model.errors import NoPlace, NoRoom, NoTokens
 from kvproof.model.events import Compute, Event, Schedule, describe
 from kvproof.model.phases import Phase
 from kvproof.model.reference.scheduling import scheduler_step
@@ -48,35 +47,14 @@ WAITS_MAX = 8
 """The number of requests that the reasons of a finding name."""
 
 
-class Lack(StrEnum):
-    """What a request lacks."""
+ROOTS = ("blocks", "place", "tokens", "permission", "queue", "progress", "nothing")
+"""What a request may lack if the scheduler itself refuses it, so that it waits for no other engine
+and no user: blocks, a place among the running requests, tokens of a step, permission of the step, a
+queue, lasting progress, or nothing that is observed. The first ones are told first."""
 
-    BLOCKS = "blocks"
-    PLACE = "a place among the running requests"
-    TOKENS = "tokens of a step"
-    RULE = "permission of the step"
-    QUEUE = "a queue"
-    PROGRESS = "lasting progress"
-    NOTHING = "nothing"
-    TURN = "its turn"
-    REPORT = "a report"
-    READER = "the other engine"
-    OUTPUT = "the output of a step"
-    USER = "its user"
-
-
-ROOTS = (Lack.BLOCKS, Lack.PLACE, Lack.TOKENS, Lack.RULE, Lack.QUEUE, Lack.PROGRESS, Lack.NOTHING)
-"""The lacks for which the scheduler itself refuses a request, so that the request waits for no
-other engine and no user."""
-
-DECIDES = {
-    Lack.BLOCKS: "KVCacheManager.allocate_slots",
-    Lack.REPORT: "Scheduler._update_from_kv_xfer_finished",
-    Lack.READER: "Scheduler._update_from_kv_xfer_finished",
-    Lack.OUTPUT: "Scheduler.update_from_output",
-    Lack.USER: "Scheduler.add_request",
-}
-"""The function of vLLM that a request waits for; `Scheduler.schedule` for everything else."""
+LACKS = (*ROOTS, "turn", "report", "reader", "output", "user")
+"""What a request may lack: also its turn, a report that its transfer has ended, the other engine,
+the output of a step, or its user."""
 
 COPIES = {
     Phase.READING: "its blocks are still being copied",
@@ -93,52 +71,32 @@ COPIES = {
 
 
 class Wait(NamedTuple):
-    """What a request lacks, and the facts. `held` is the number of blocks that it has. `needed` and
-    `free` are numbers of blocks where it lacks blocks. `holders` are the other requests that have
-    blocks of this engine, or that take the places, with their number of blocks. `on` is the request
-    that it waits for. `why` has further facts as words. `function` is the function of vLLM that
-    refuses it or that it waits for."""
+    """What a request lacks (one of `LACKS`), and the facts in `words`. `held` is the number of
+    blocks that it has. `needed` and `free` are numbers of blocks where it lacks blocks. `on` is the
+    request that it waits for."""
 
     engine: str
     request: str
     status: str
-    lack: Lack
+    lack: str
+    words: str
     held: int
     needed: int = 0
     free: int = 0
-    pool: int = 0
-    holders: tuple[tuple[str, int], ...] = ()
     on: Place = ("", "")
-    why: str = ""
-    function: str = "Scheduler.schedule"
 
     @property
     def sentence(self) -> str:
         """The facts in words: who, and what it waits for."""
         has = f", has {counted(self.held, 'block')}" if self.held else ""
-        return f"{self.request} on {self.engine} ({self.status}{has}) {_SENTENCES[self.lack](self)}"
+        return f"{self.request} on {self.engine} ({self.status}{has}) {self.words}"
 
     @property
     def reason(self) -> Reason:
         """The facts as a reason of a finding."""
         facts = self._asdict()
-        del facts["why"]
+        del facts["words"]
         return reason(WAITS, literal(self.sentence), **facts)
-
-    @property
-    def short(self) -> str:
-        """What it waits for in two or three words, for a cell of a table."""
-        if self.lack == Lack.BLOCKS:
-            return f"needs {self.needed}, {self.free} free"
-        if self.lack in (Lack.READER, Lack.TURN):
-            return f"for {self.on[1]} on {self.on[0]}"
-        return _SHORT[self.lack]
-
-    @property
-    def refuses(self) -> str:
-        """The function and what it does with the request, in words."""
-        does = _REFUSES.get(self.lack, "leaves {} waiting")
-        return f"{self.function} {does.format(f'{self.request} on {self.engine}')}"
 
 
 class HangContext(NamedTuple):
@@ -157,8 +115,7 @@ def waits(cluster: Cluster, state: State, context: HangContext = HangContext()) 
     left = {(engine, r.id) for engine, r in termination.unfinished(state)}
     engines = [engine for engine in state.engines if not engine.dead]
     found = [wait for engine in engines for wait in _of_engine(cluster, state, engine, context)]
-    order = [*ROOTS, *(lack for lack in Lack if lack not in ROOTS)]
-    found.sort(key=lambda w: ((w.engine, w.request) not in left, order.index(w.lack)))
+    found.sort(key=lambda w: ((w.engine, w.request) not in left, LACKS.index(w.lack)))
     return tuple(found)
 
 
@@ -200,29 +157,22 @@ def _of_engine(
         or _refused(cluster, state, engine, request, context)
         for request in engine.requests
     ]
-    first = next((w for w in found if w.lack in ROOTS and w.lack != Lack.NOTHING), None)
+    first = next((w for w in found if w.lack in ROOTS and w.lack != "nothing"), None)
     for wait in found:
-        if wait.lack == Lack.NOTHING and first is not None:
-            on = (engine.name, first.request)
-            yield wait._replace(lack=Lack.TURN, on=on, why=_order(engine, wait.request, on[1]))
+        if wait.lack == "nothing" and first is not None:
+            other = first.request
+            words = f"may not pass {other}, {_order(engine, wait.request, other)}"
+            yield wait._replace(lack="turn", on=(engine.name, other), words=words)
         else:
             yield wait
 
 
-def _wait(engine: Engine, request: Request, lack: Lack, **facts: Any) -> Wait:
-    function = DECIDES.get(lack, "Scheduler.schedule")
-    known = {"free": len(engine.free), "pool": len(engine.blocks) - 1, "function": function}
-    return Wait(engine.name, request.id, request.status, lack, _held(request), **{**known, **facts})
+def _wait(engine: Engine, request: Request, lack: str, words: str, **facts: Any) -> Wait:
+    return Wait(engine.name, request.id, request.status, lack, words, _held(request), **facts)
 
 
 def _held(request: Request) -> int:
     return len({block for table in request.tables for block in table} - {NULL})
-
-
-def _holders(engine: Engine, request: Request) -> tuple[tuple[str, int], ...]:
-    """The other requests that have blocks, with their numbers."""
-    others = ((r.id, _held(r)) for r in engine.requests if r.id != request.id)
-    return tuple((name, held) for name, held in others if held)
 
 
 def _waiting_outside(
@@ -230,11 +180,12 @@ def _waiting_outside(
 ) -> Wait | None:
     """What a request lacks that no scheduler step can give it."""
     if request.status == MISQUEUED:
-        return _wait(engine, request, Lack.QUEUE)
+        return _wait(engine, request, "queue", "is in no queue of the scheduler, or in several")
     if request.status == PAUSED:
-        return _wait(engine, request, Lack.USER)
+        words = "waits for the next part of its session, and keeps its blocks"
+        return _wait(engine, request, "user", words)
     if request.id in dict(engine.step or ()) or engine.flights(request.id):
-        return _wait(engine, request, Lack.OUTPUT)
+        return _wait(engine, request, "output", "waits for the output of a step")
     if request.status == SENDING:
         return _sending(cluster, state, engine, request)
     if request.status in (LOADING, ABORTED):
@@ -243,8 +194,13 @@ def _waiting_outside(
         sender = giver(cluster, transfer.request) if transfer is not None else None
         if sender and state.engine(sender.engine.name).find(sender.request) is None:
             why += f", and {sender.engine.name} does not have {sender.request}"
-        return _wait(engine, request, Lack.REPORT, why=why)
+        return _awaits_report(engine, request, why)
     return None
+
+
+def _awaits_report(engine: Engine, request: Request, why: str) -> Wait:
+    words = f"waits for the report that its transfer has ended, yet {why}"
+    return _wait(engine, request, "report", words)
 
 
 def _sending(cluster: Cluster, state: State, engine: Engine, request: Request) -> Wait:
@@ -253,9 +209,13 @@ def _sending(cluster: Cluster, state: State, engine: Engine, request: Request) -
         other = taker(cluster, transfer.request)
         there = state.engine(other.engine.name).find(other.request)
         if there is not None:
-            on, why = (other.engine.name, other.request), there.status
-            return _wait(engine, request, Lack.READER, on=on, why=why)
-    return _wait(engine, request, Lack.REPORT, why=_copy(transfer))
+            name = other.engine.name
+            words = (
+                f"keeps its blocks until {name} has read them; {other.request} on {name} is "
+                f"{there.status}"
+            )
+            return _wait(engine, request, "reader", words, on=(name, other.request))
+    return _awaits_report(engine, request, _copy(transfer))
 
 
 def _transfer(
@@ -278,7 +238,8 @@ def _copy(transfer: Transfer | None) -> str:
 
 def _in_loop(engine: Engine, request: Request, served: set[str]) -> Wait | None:
     """The wait of a request that is scheduled in each round of the loop and does not end."""
-    return _wait(engine, request, Lack.PROGRESS) if request.id in served else None
+    words = "is scheduled each time, and loses its progress again"
+    return _wait(engine, request, "progress", words) if request.id in served else None
 
 
 def _refused_by_machine(
@@ -286,8 +247,7 @@ def _refused_by_machine(
 ) -> Wait | None:
     for each in refused:
         if (each.engine, each.request) == (engine.name, request.id):
-            needs = {"needed": each.needed, "free": each.free}
-            return _wait(engine, request, Lack.BLOCKS, holders=_holders(engine, request), **needs)
+            return _lacks_blocks(engine, request, each.needed, each.free)
     return None
 
 
@@ -296,18 +256,21 @@ def _refused(
 ) -> Wait:
     """What a request lacks to be scheduled in this state."""
     if request.status in (LOADED, FAILED):
-        return _wait(engine, request, Lack.NOTHING)
+        return _lacks_nothing(engine, request)
     work = _step(cluster, state, engine, context)
     error = work.refusal(request.id)
     if error is None:
-        chosen = ", ".join(map(describe, work.chose))
-        return _wait(engine, request, Lack.NOTHING, why=chosen)
-    with planting.set_aside():
-        faulty = _step(cluster, state, engine, context).refusal(request.id) is None
-    why = "without the fault it would be scheduled" if faulty else ""
-    if context.live:  # vLLM may count otherwise, and was not asked here
-        why = "by the count of the model"
-    return _as_wait(cluster, engine, request, error, why)
+        return _lacks_nothing(engine, request, f" ({', '.join(map(describe, work.chose))})")
+    # vLLM may count otherwise, and was not asked here.
+    also = "; by the count of the model" if context.live else ""
+    if isinstance(error, NoRoom):
+        return _lacks_blocks(engine, request, error.needed, error.free, also)
+    if isinstance(error, NoPlace):
+        return _lacks_a_place(cluster, engine, request, also)
+    if isinstance(error, NoTokens):
+        words = f"gets 0 tokens in each step, and is never scheduled{also}"
+        return _wait(engine, request, "tokens", words)
+    return _wait(engine, request, "permission", f"is refused by each step: {error}{also}")
 
 
 def _step(cluster: Cluster, state: State, engine: Engine, context: HangContext) -> Greedy:
@@ -317,24 +280,31 @@ def _step(cluster: Cluster, state: State, engine: Engine, context: HangContext) 
     return work
 
 
-def _as_wait(
-    cluster: Cluster, engine: Engine, request: Request, error: NotAllowed, why: str
-) -> Wait:
-    cfg = cluster.engine(engine.name)
-    if isinstance(error, NoRoom):
-        needs = {"needed": error.needed, "free": error.free}
-        holders = _holders(engine, request)
-        return _wait(engine, request, Lack.BLOCKS, why=why, holders=holders, **needs)
-    if isinstance(error, NoPlace):
-        taking = [r for r in engine.requests if scheduler_step.takes_a_place(r.status)]
-        holders = tuple((r.id, _held(r)) for r in taking)
-        return _wait(engine, request, Lack.PLACE, needed=cfg.max_requests, holders=holders, why=why)
-    if isinstance(error, NoTokens):
-        split = "Scheduler._mamba_block_aligned_split"
-        function = split if cfg.aligned_group else "Scheduler.schedule"
-        return _wait(engine, request, Lack.TOKENS, why=why, function=function)
-    why_not = f"{error}; {why}" if why else str(error)
-    return _wait(engine, request, Lack.RULE, why=why_not)
+def _lacks_blocks(engine: Engine, request: Request, needed: int, free: int, also: str = "") -> Wait:
+    pool = len(engine.blocks) - 1
+    words = f"needs {counted(needed, 'block')}, and the whole pool has {pool}"
+    if needed <= pool:
+        words = f"needs {counted(needed, 'block')} and {free} of {pool} {are(free)} free"
+        others = ((r.id, _held(r)) for r in engine.requests if r.id != request.id)
+        held = [f"{name} has {count}" for name, count in others if count]
+        words += f"; {_and(held)}" if held else ""
+    return _wait(engine, request, "blocks", words + also, needed=needed, free=free)
+
+
+def _lacks_a_place(cluster: Cluster, engine: Engine, request: Request, also: str) -> Wait:
+    taking = [r.id for r in engine.requests if scheduler_step.takes_a_place(r.status)]
+    takes = "takes it" if len(taking) == 1 else "take them"
+    most = cluster.engine(engine.name).max_requests
+    words = f"waits for a place: max_requests is {most}, and {_and(taking)} {takes}{also}"
+    return _wait(engine, request, "place", words)
+
+
+def _lacks_nothing(engine: Engine, request: Request, chosen: str = "") -> Wait:
+    words = (
+        f"lacks nothing that is observed: {len(engine.free)} of {len(engine.blocks) - 1} blocks "
+        f"are free, and the reference would go on with it{chosen}"
+    )
+    return _wait(engine, request, "nothing", words)
 
 
 def _order(engine: Engine, request: str, other: str) -> str:
@@ -345,72 +315,3 @@ def _order(engine: Engine, request: str, other: str) -> str:
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-
-
-def _also(wait: Wait) -> str:
-    return f"; {wait.why}" if wait.why else ""
-
-
-def _no_blocks(wait: Wait) -> str:
-    free = f"{wait.free} of {wait.pool} {are(wait.free)} free"
-    if wait.needed > wait.pool:
-        text = f"needs {counted(wait.needed, 'block')}, and the whole pool has {wait.pool}"
-    else:
-        text = f"needs {counted(wait.needed, 'block')} and {free}"
-        held = [f"{name} has {count}" for name, count in wait.holders]
-        text += f"; {_and(held)}" if held else ""
-    return text + _also(wait)
-
-
-def _no_place(wait: Wait) -> str:
-    takes = "takes it" if len(wait.holders) == 1 else "take them"
-    taken = f"{_and([name for name, _ in wait.holders])} {takes}"
-    return f"waits for a place: max_requests is {wait.needed}, and {taken}{_also(wait)}"
-
-
-def _no_reader(wait: Wait) -> str:
-    engine, request = wait.on
-    return f"keeps its blocks until {engine} has read them; {request} on {engine} is {wait.why}"
-
-
-_SENTENCES: dict[Lack, Callable[[Wait], str]] = {
-    Lack.BLOCKS: _no_blocks,
-    Lack.PLACE: _no_place,
-    Lack.TOKENS: lambda w: f"gets 0 tokens in each step, and is never scheduled{_also(w)}",
-    Lack.RULE: lambda w: f"is refused by each step: {w.why}",
-    Lack.QUEUE: lambda _: "is in no queue of the scheduler, or in several",
-    Lack.PROGRESS: lambda _: "is scheduled each time, and loses its progress again",
-    Lack.NOTHING: lambda w: (
-        f"lacks nothing that is observed: {w.free} of {w.pool} blocks are free, and the "
-        f"reference would go on with it{w.why and f' ({w.why})'}"
-    ),
-    Lack.TURN: lambda w: f"may not pass {w.on[1]}, {w.why}",
-    Lack.REPORT: lambda w: f"waits for the report that its transfer has ended, yet {w.why}",
-    Lack.READER: _no_reader,
-    Lack.OUTPUT: lambda _: "waits for the output of a step",
-    Lack.USER: lambda _: "waits for the next part of its session, and keeps its blocks",
-}
-
-_SHORT = {
-    Lack.PLACE: "no place",
-    Lack.TOKENS: "gets 0 tokens",
-    Lack.RULE: "not allowed",
-    Lack.QUEUE: "in no queue",
-    Lack.PROGRESS: "no progress",
-    Lack.NOTHING: "left waiting",
-    Lack.REPORT: "no report",
-    Lack.OUTPUT: "output due",
-    Lack.USER: "user's turn",
-}
-
-_REFUSES = {
-    Lack.BLOCKS: "gives {} no blocks",
-    Lack.PLACE: "finds no place for {}",
-    Lack.TOKENS: "gives {} 0 tokens",
-    Lack.QUEUE: "does not find {}",
-    Lack.PROGRESS: "serves {} in vain",
-    Lack.REPORT: "is not called for {}",
-    Lack.READER: "is not called for {}",
-}
-"""What the function does with a request, in words; it leaves the request waiting where the table
-has no entry."""

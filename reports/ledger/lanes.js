@@ -107,7 +107,7 @@ function lane(title, words, about, wide, cellOf, body, waiting) {
     if (about.some((finding) => finding.step === number)) box.classList.add("breaks");
     const wait = number === LAST ? waiting : undefined;
     if (wait) {
-      box.append(make("small", wait.short, { class: "wrong" }));
+      box.append(make("small", `lacks ${wait.lack}`, { class: "wrong" }));
       box.classList.add(wait.root ? "stuck" : "waits");
     }
     const when = step ? (step.label === "end" ? "At the end: " : `After event ${step.label}: `) : "At the start: ";

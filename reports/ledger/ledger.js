@@ -102,7 +102,7 @@ function broken(finding) {
 
 function hang() {
   if (!DATA.hang) return;
-  const { begins, waits, refuses } = DATA.hang, part = make("section", undefined, { class: "hang" });
+  const { begins, waits } = DATA.hang, part = make("section", undefined, { class: "hang" });
   part.append(make("h2", "Who waits for what, without end"), waitPicture(waits));
   const list = make("ul");
   if (!DATA.hang.printed) list.append(...waits.map((wait) => make("li", wait.words, wait.root ? { class: "root" } : {})));
@@ -114,7 +114,6 @@ function hang() {
     loop.append(button, `, ${[...new Set(DATA.steps.slice(begins - 1).map((step) => step.text))].join("; ")}.`);
     part.append(loop);
   }
-  if (refuses.length) part.append(make("p", `${begins ? "Each time round" : "At the end"}: ${refuses.join("; ")}.`));
   $("hang").append(part);
 }
 
@@ -125,7 +124,7 @@ function waitPicture(waits) {
   for (const wait of waits) {
     const line = make("p");
     line.append(make("span", `${wait.request} on ${wait.engine}`, { class: wait.root ? "box stuck" : "box waits" }), " \u2192 ",
-      make("span", wait.on.length ? `${wait.on[1]} on ${wait.on[0]}` : wait.short, { class: "box" }));
+      make("span", wait.on.length ? `${wait.on[1]} on ${wait.on[0]}` : `lacks ${wait.lack}`, { class: "box" }));
     chain.append(line);
   }
   return chain;

@@ -60,28 +60,27 @@ def _finding(finding: Finding, step: int) -> dict[str, Any]:
 
 def _hang(trace: Trace) -> dict[str, Any] | None:
     """Why a run does not go on: the step on the page from which the steps repeat without end (from
-    1; None: no step repeats), who waits for what, and the functions of vLLM that refuse. `printed`:
-    the reasons of the finding have all this."""
+    1; None: no step repeats), and who waits for what. `printed`: the reasons of the finding have
+    all this."""
     hang = hang_of(trace)
     if hang is None:
         return None
     return {
         "begins": hang.begins,
         "waits": [_wait(wait) for wait in hang.waits],
-        "refuses": hang.refuses,
         "printed": hang.printed,
     }
 
 
 def _wait(wait: Wait) -> dict[str, Any]:
-    """What a request waits for: the facts as a sentence, and a few words for a cell of the page.
-    `on` is the request that it waits for, as its engine and its name, or nothing. `root` says
-    whether a scheduler refuses it, and not another request or engine."""
+    """What a request waits for: the facts as a sentence, and a word for a cell of the page. `on` is
+    the request that it waits for, as its engine and its name, or nothing. `root` says whether a
+    scheduler refuses it, and not another request or engine."""
     return {
         "engine": wait.engine,
         "request": wait.request,
         "words": wait.sentence,
-        "short": wait.short,
+        "lack": wait.lack,
         "root": wait.lack in ROOTS,
         "on": wait.on if all(wait.on) else (),
     }

@@ -1,5 +1,4 @@
-"""This module says why a hang goes on: which events repeat, who waits for what after them, and
-which functions of vLLM refuse to go on."""
+"""This module says why a hang goes on: which events repeat, and who waits for what after them."""
 
 from contextlib import suppress
 from typing import NamedTuple
@@ -9,7 +8,7 @@ from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.traces.restored import restored
 from kvproof.model.traces.trace import Trace
-from kvproof.strategies.waits import ROOTS, HangContext, Wait, repeats, waits
+from kvproof.strategies.waits import HangContext, Wait, repeats, waits
 
 STUCK = ("every_request_can_finish", "step_makes_progress")
 """The invariants that say that a run goes on."""
@@ -24,12 +23,6 @@ class Hang(NamedTuple):
     begins: int | None
     waits: tuple[Wait, ...]
     printed: bool = False
-
-    @property
-    def refuses(self) -> list[str]:
-        """The functions that refuse the requests, and what each does, in words."""
-        own = [wait for wait in self.waits if wait.lack in ROOTS] or list(self.waits)
-        return list(dict.fromkeys(wait.refuses for wait in own))
 
 
 def hang_of(trace: Trace) -> Hang | None:
