@@ -13,20 +13,20 @@ Cost: a machine for each event that does not lead to a new state.
 
 import hashlib
 import time
-from array import array
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from kvproof.invariants.check import Check, Tally
 from kvproof.model.config import Cluster
+from kvproof.model.events import Event
 from kvproof.model.machine import Machine
 from kvproof.model.state import State
 from kvproof.strategies.drain import drain, over
-from kvproof.strategies.explorer.running import Limits, Progress
+from kvproof.strategies.explorer.collapse import Parts
+from kvproof.strategies.explorer.running import Limits, Progress, Search
 from kvproof.strategies.explorer.running import run as run_search
+from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.verdict import Outcome, Verdict, earned
 
@@ -45,8 +45,8 @@ class NotTheSame(Exception):
     """A machine is in another state although it took the same events."""
 
 
-class ReplaySearch:
-    """A search that can be stopped between two states."""
+class ReplaySearch(Search):
+    """A search that takes a fresh machine to each state."""
 
     look_states = 1
 
@@ -58,54 +58,35 @@ class ReplaySearch:
     ) -> None:
         self.cluster, self.make, self.invariants = cluster, make, tuple(invariants)
         self.eventually = next((i.id for i in invariants if i.kind == "eventually"), None)
-        self.parents, self.choices, self.widths = array("q"), array("q"), array("q")
-        self.depths = array("q")
-        self.known: dict[bytes, int] = {}
-        self.digests: list[bytes] = []
-        self.ending: set[bytes] = set()
+        self.stimuli: list[list[Event]] = []
+        self.ending: set[Parts] = set()
         self.runs: dict[int, Run] = {}
-        self.events: Counter[str] = Counter()
-        self.events_new: Counter[str] = Counter()
         self.tally = Tally()
-        self.expanded = 0
         self.violated: Violated | None = None
         run = self._fresh()
-        self._add(run, digest(run.machine.state), 0, 0, 0)
+        self.reached = SearchGraph(cluster, digest(run.machine.state))
+        self._keep(run, 0)
 
     @property
-    def over(self) -> bool:
-        """Whether all states are expanded, or an invariant broke."""
-        return self.violated is not None or self.expanded == self.states
-
-    @property
-    def states(self) -> int:
-        """The number of distinct states so far."""
-        return len(self.digests)
+    def is_broken(self) -> bool:
+        """Whether an invariant broke."""
+        return self.violated is not None
 
     def expand(self) -> None:
         """Take each event from the next state."""
-        origin, width = self.expanded, self.widths[self.expanded]
+        origin, stimuli = self.expanded, self.stimuli[self.expanded]
         try:
-            for choice in range(width):
-                self._take(self._at(origin, last=choice == width - 1), origin, choice)
+            for place, event in enumerate(stimuli, start=1):
+                self._take(self._at(origin, last=place == len(stimuli)), origin, event)
         except Violated as violated:
             self.violated = violated
-        self.expanded += 1
+        self.reached.expanded += 1
 
-    def coverage(self) -> dict[str, Any]:
-        """The numbers of states, events and checks that were examined."""
-        return {
-            "states_distinct": self.states,
-            "states_generated": self.events.total(),
-            "depth": max(self.depths),
-            "events": dict(sorted(self.events.items())),
-            "events_new": dict(sorted(self.events_new.items())),
-            "judged": {
-                each.id: self.tally.judged[each.id]
-                for each in self.invariants
-                if each.kind != "eventually"
-            },
-        }
+    @property
+    def judged(self) -> dict[str, int]:
+        """How often each check had something to judge."""
+        asked = (each.id for each in self.invariants if each.kind != "eventually")
+        return {name: self.tally.judged[name] for name in asked}
 
     def close(self) -> None:
         """Close the machines that are kept."""
@@ -123,53 +104,44 @@ class ReplaySearch:
         `last` event from there."""
         if last and number in self.runs:
             return self.runs.pop(number)
-        choices, at = [], number
-        while at:
-            choices.append(self.choices[at])
-            at = self.parents[at]
         run = self._fresh()
-        for choice in reversed(choices):
-            if choice >= len(run.stimuli):
+        for event in self.reached.trace(number):
+            if event not in run.stimuli:
                 raise NotTheSame
-            run.take_one(run.stimuli[choice])
-        if digest(run.machine.state) != self.digests[number]:
+            run.take_one(event)
+        here = digest(run.machine.state), run.stimuli
+        if here != (self.reached.parts[number], self.stimuli[number]):
             raise NotTheSame
         return run
 
-    def _take(self, run: Run, origin: int, choice: int) -> None:
+    def _take(self, run: Run, origin: int, event: Event) -> None:
         """Take an event from a state, and note the state that it leads to."""
-        if choice >= len(run.stimuli):
-            raise NotTheSame
-        kind = type(run.stimuli[choice]).__name__
-        self.events[kind] += 1
-        run.take_one(run.stimuli[choice])
-        reached = digest(run.machine.state)
-        if reached in self.known:
+        reached, kind = self.reached, type(event).__name__
+        reached.generated += 1
+        reached.fired[kind] += 1
+        run.take_one(event)
+        name = digest(run.machine.state)
+        if name in reached.numbers:
             run.machine.close()
             return
-        self.events_new[kind] += 1
-        self._add(run, reached, origin, choice, self.depths[origin] + 1)
+        reached.new[kind] += 1
+        self._keep(run, reached.add(name, (origin, event)))
 
-    def _add(self, run: Run, reached: bytes, origin: int, choice: int, depth: int) -> None:
-        """Number a new state, and make sure that a fair run from it ends."""
-        number = self.states
-        self.known[reached] = number
-        self.digests.append(reached)
-        self.parents.append(origin)
-        self.choices.append(choice)
-        self.depths.append(depth)
-        self.widths.append(0 if run.dead else len(run.stimuli))
-        if self.eventually and reached not in self.ending and not over(run):
+    def _keep(self, run: Run, number: int) -> None:
+        """Keep the run that has come to a new state, and make sure that a fair run from it ends."""
+        self.stimuli.append([] if run.dead else list(run.stimuli))
+        ends = self.reached.parts[number] in self.ending
+        if self.eventually and not ends and not over(run):
             self._end(run)
             run.machine.close()
-        elif self.widths[number] and len(self.runs) < RUNS_MAX:
+        elif self.stimuli[number] and len(self.runs) < RUNS_MAX:
             self.runs[number] = run
         else:
             run.machine.close()
 
     def _end(self, run: Run) -> None:
         """Let a fair run go on to its end, or to a state from which one has ended."""
-        passed: set[bytes] = set()
+        passed: set[Parts] = set()
 
         def ends(run: Run) -> bool:
             here = digest(run.machine.state)
@@ -180,10 +152,11 @@ class ReplaySearch:
         self.ending |= passed
 
 
-def digest(state: State) -> bytes:
-    """A short name of a state; two states that differ have the same one with negligible
-    probability."""
-    return hashlib.blake2b(msgspec.msgpack.encode(state), digest_size=DIGEST_BYTES).digest()
+def digest(state: State) -> Parts:
+    """A short name of a state, as a number; two states that differ have the same one with
+    negligible probability."""
+    found = hashlib.blake2b(msgspec.msgpack.encode(state), digest_size=DIGEST_BYTES)
+    return (int.from_bytes(found.digest()),)
 
 
 def explore_by_replay(
@@ -209,11 +182,12 @@ def explore_by_replay(
         violated = search.violated
         return Outcome(
             Verdict.VIOLATED,
-            search.coverage(),
+            search.reached.coverage(search.judged),
             violated.events,
             violated.finding,
             seconds=seconds,
             cluster=violated.cluster,
         )
     verdict = Verdict.UNKNOWN if reason else Verdict.EXHAUSTED
-    return earned(Outcome(verdict, search.coverage(), reason=reason, seconds=seconds))
+    coverage = search.reached.coverage(search.judged)
+    return earned(Outcome(verdict, coverage, reason=reason, seconds=seconds))

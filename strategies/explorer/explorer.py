@@ -94,13 +94,4 @@ def _rejected(cluster: Cluster) -> list[str]:
 
 def _coverage(search: PackedSearch) -> dict[str, Any]:
     """The coverage of a search, as data."""
-    reached = search.reached
-    return {
-        "states_distinct": len(reached.parts),
-        "states_generated": reached.generated,
-        "depth": max(reached.depths),
-        "events": dict(sorted(reached.fired.items())),
-        "events_new": dict(sorted(reached.new.items())),
-        "judged": search.judged,
-        "rejected": _rejected(search.cluster),
-    }
+    return {**search.reached.coverage(search.judged), "rejected": _rejected(search.cluster)}

@@ -17,6 +17,7 @@ from kvproof.model.reference import apply as model
 from kvproof.model.state import Engine, State
 from kvproof.strategies.explorer.collapse import Parts
 from kvproof.strategies.explorer.local_steps import LocalSteps
+from kvproof.strategies.explorer.running import Search
 from kvproof.strategies.explorer.search_graph import SearchGraph
 
 
@@ -39,8 +40,8 @@ class PackedJudge:
         return self.of_state.violated(state)
 
 
-class PackedSearch:
-    """A search that can be stopped between two states."""
+class PackedSearch(Search):
+    """A search of the model, which can be set to each state."""
 
     def __init__(self, cluster: Cluster, invariants: Sequence[Check]) -> None:
         invariants = [check for check in invariants if not check.ideal]  # no state breaks one
@@ -53,20 +54,9 @@ class PackedSearch:
     look_states = 200
 
     @property
-    def over(self) -> bool:
-        """Whether all states are expanded, or an invariant broke."""
-        reached = self.reached
-        return reached.finding is not None or reached.expanded == len(reached.parts)
-
-    @property
-    def states(self) -> int:
-        """The number of distinct states so far."""
-        return len(self.reached.parts)
-
-    @property
-    def expanded(self) -> int:
-        """The number of states expanded so far."""
-        return self.reached.expanded
+    def is_broken(self) -> bool:
+        """Whether an invariant broke."""
+        return self.reached.finding is not None
 
     @property
     def judged(self) -> dict[str, int]:

@@ -7,35 +7,46 @@ or if the user stops it.
 import resource
 import sys
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kvproof.model import interruption
+from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.verdict import INTERRUPTED
 
 Progress = Callable[[int, int], None]
 """Called regularly with the number of distinct states and the number of states still to expand."""
 
 
-class Expanding(Protocol):
-    """A search that can be stopped between two states."""
+class Search:
+    """A search that can be stopped between two states. `reached` has what it has reached so far;
+    memory and progress are looked at each `look_states` expanded states."""
 
+    reached: SearchGraph
     look_states: int
-    """The number of states expanded between two checks of memory and progress."""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether an invariant broke."""
+        raise NotImplementedError
 
     @property
     def over(self) -> bool:
         """Whether all states are expanded, or an invariant broke."""
+        return self.is_broken or self.expanded == self.states
 
     @property
     def states(self) -> int:
         """The number of distinct states so far."""
+        return len(self.reached.parts)
 
     @property
     def expanded(self) -> int:
         """The number of states expanded so far."""
+        return self.reached.expanded
 
     def expand(self) -> None:
         """Take every step from the next state."""
+        raise NotImplementedError
 
 
 class Limits(NamedTuple):
@@ -45,7 +56,7 @@ class Limits(NamedTuple):
     memory_mib: int | None = None
 
 
-def run(search: Expanding, limits: Limits, progress: Progress | None) -> str:
+def run(search: Search, limits: Limits, progress: Progress | None) -> str:
     """Expand states until the search is over or cut. Returns the reason of the cut, or an empty
     string."""
     reason = ""

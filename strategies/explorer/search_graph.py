@@ -2,6 +2,8 @@
 still to expand."""
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any
 
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
@@ -19,9 +21,12 @@ class SearchGraph:
     that change nothing, with their state. Events have no block ids.
 
     `finding` ended the search; the last of its `events` leads to no state of the graph. `cut` is
-    whether the search ended before all states were expanded."""
+    whether the search ended before all states were expanded.
 
-    def __init__(self, cluster: Cluster) -> None:
+    A search of a machine that cannot be set to a state has another name for each state in place of
+    its parts, and begins with the name `start`."""
+
+    def __init__(self, cluster: Cluster, start: Parts | None = None) -> None:
         self.collapse = Collapse(cluster)
         self.parts: list[Parts] = []
         self.numbers: dict[Parts, int] = {}
@@ -36,7 +41,7 @@ class SearchGraph:
         self.finding: Finding | None = None
         self.events: tuple[Event, ...] = ()
         self.cut = False
-        self.add(self.collapse.parts(initial(cluster)), None)
+        self.add(start or self.collapse.parts(initial(cluster)), None)
 
     def add(self, parts: Parts, parent: tuple[int, Event] | None) -> int:
         """Number a new state."""
@@ -69,3 +74,14 @@ class SearchGraph:
             number, event = parent
             events.append(event)
         return tuple(reversed(events))
+
+    def coverage(self, judged: Mapping[str, int]) -> dict[str, Any]:
+        """The coverage of the search as data, with how often each check had something to judge."""
+        return {
+            "states_distinct": len(self.parts),
+            "states_generated": self.generated,
+            "depth": max(self.depths),
+            "events": dict(sorted(self.fired.items())),
+            "events_new": dict(sorted(self.new.items())),
+            "judged": judged,
+        }

@@ -103,13 +103,15 @@ def sample(
     shrink: bool = True,
     progress: Progress | None = None,
     failed: Callable[[Violated], None] | None = None,
+    covered: Covered | None = None,
 ) -> Outcome:
     """Run `examples` episodes of about `steps` choices; the same seed gives the same outcome.
 
     With `use_jobs` every episode uses the jobs of the cluster, in any order; otherwise half of the
     episodes do, and the other half generates random jobs. `shrink=False` reports a failing run as
     it was found, which is quicker. `failed` is called once, with the first run that fails. The runs
-    after it, which shrink it, are not counted.
+    after it, which shrink it, are not counted. `covered` has what earlier episodes covered, and
+    counts these too.
 
     SAMPLED if all invariants hold; VIOLATED, with the smallest failing run found, if one does not;
     UNKNOWN if the user interrupted the search or the machine did not behave the same twice. If the
@@ -119,10 +121,10 @@ def sample(
     _check("The number of examples", examples)
     _check("The number of steps", steps)
     chosen = None if invariants is None else tuple(invariants)
-    covered = Covered(examples, progress, CHECKS.values() if chosen is None else chosen)
+    counts = covered or Covered(examples, progress, CHECKS.values() if chosen is None else chosen)
 
     def add(run: Run) -> None:
-        covered.add(run)
+        counts.add(run)
         count_run()
 
     shortest: list[Violated] = []
@@ -135,9 +137,9 @@ def sample(
             raise _ShrunkEnough
 
     def close(violated: Violated) -> None:
-        if covered.open and failed is not None:
+        if counts.open and failed is not None:
             failed(violated)
-        covered.end(violated)  # the following runs shrink this one
+        counts.end(violated)  # the following runs shrink this one
         if not shortest or len(violated.steps) <= len(shortest[0].steps):
             shortest[:] = [violated]
         count_run()
@@ -147,7 +149,7 @@ def sample(
     begin = time.monotonic()
 
     def outcome(verdict: Verdict, **rest: Any) -> Outcome:
-        return Outcome(verdict, covered.coverage(), seconds=time.monotonic() - begin, **rest)
+        return Outcome(verdict, counts.coverage(), seconds=time.monotonic() - begin, **rest)
 
     def broken(violated: Violated, reason: str = "") -> Outcome:
         return outcome(

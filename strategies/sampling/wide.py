@@ -11,6 +11,7 @@ from itertools import combinations, count, cycle, islice
 from random import Random
 
 from kvproof.invariants.check import Check
+from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled, used_by
 from kvproof.model.errors import AdapterDrift
@@ -18,7 +19,7 @@ from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.presets.room import roomy
 from kvproof.strategies.run import Violated
 from kvproof.strategies.sampling.episode import MakeMachine
-from kvproof.strategies.sampling.stateful import Progress, sample, unseen_at_most
+from kvproof.strategies.sampling.stateful import Covered, Progress, sample
 from kvproof.strategies.verdict import Outcome, Verdict
 
 EPISODES = 2
@@ -105,28 +106,22 @@ def sample_many(
     Raises AdapterDrift if this vLLM lacks anything else, since nothing is then known of it.
     """
     chosen = None if invariants is None else tuple(invariants)
-    total: Counter[str] = Counter()
-    events: Counter[str] = Counter()
-    judged: Counter[str] = Counter()
-    by_cluster: dict[str, int] = {}
+    covered = Covered(examples, progress, CHECKS.values() if chosen is None else chosen)
+    by_cluster: Counter[str] = Counter()
     undriven: dict[str, str] = {}
     seconds = 0.0
-
-    def show(done: int, _: int) -> None:
-        if progress is not None:
-            progress(total["examples"] + done, examples)
-
     for number, cluster in enumerate(clusters):
+        before = covered.examples
         try:
             found = sample(
                 cluster,
                 make_machine,
                 chosen,
                 seed=seed * SEEDS + number,
-                examples=min(EPISODES, examples - total["examples"]),
+                examples=min(EPISODES, examples - before),
                 steps=steps,
-                progress=show,
                 failed=failed,
+                covered=covered,
             )
         except AdapterDrift as drift:
             if not drift.later:
@@ -134,20 +129,10 @@ def sample_many(
             undriven[cluster.name] = str(drift)
             continue
         seconds += found.seconds
-        events.update(found.coverage["events"])
-        judged.update(found.coverage["judged"])
-        total.update(examples=found.coverage["examples"], steps=found.coverage["steps"])
-        by_cluster[cluster.name] = by_cluster.get(cluster.name, 0) + found.coverage["examples"]
-        if found.verdict is not Verdict.SAMPLED or total["examples"] >= examples:
+        by_cluster[cluster.name] += covered.examples - before
+        if found.verdict is not Verdict.SAMPLED or covered.examples >= examples:
             break
-    covered = {
-        **total,
-        "events": dict(sorted(events.items())),
-        "judged": dict(judged),
-        "clusters": by_cluster,
-    }
-    if "unseen_at_most" in found.coverage:
-        covered["unseen_at_most"] = unseen_at_most(total["examples"])
+    coverage = covered.coverage() | {"clusters": dict(by_cluster)}
     if undriven:
-        covered["clusters_undriven"] = undriven
-    return replace(found, coverage=covered, seconds=seconds)
+        coverage["clusters_undriven"] = undriven
+    return replace(found, coverage=coverage, seconds=seconds)
