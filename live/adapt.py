@@ -177,6 +177,12 @@ def reports_failed_reads() -> bool:
     return "failed_recving" in inspect.signature(KVConnectorOutput).parameters
 
 
+def awaits_read(meta: Any) -> bool:
+    """Whether D's scheduler waits for a read of NIXL with this metadata. Before 0.30, an empty list
+    of groups means that there is nothing to read."""
+    return bool(getattr(meta, "awaiting_kvs", len(meta.local_block_ids) > 0))
+
+
 def failed_loads(invalid: tuple[int, ...]) -> dict[str, Any]:
     """The worker's report of blocks that a store could not load."""
     if not invalid:

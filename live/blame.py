@@ -30,7 +30,8 @@ _DEVICE = _ROOT / "live" / "fakes"
 
 STAND_INS = (
     "kvproof.live.fakes.",
-    *(f"kvproof.live.{name}" for name in ("driver.nixl", "driver.push", "core.")),
+    "kvproof.live.driver.nixl",
+    "kvproof.live.core.",
 )
 """The beginnings of the names of the modules with fakes, whose functions and objects take the place
 of vLLM's."""

@@ -7,6 +7,7 @@ exception from vLLM is reported as the death of an engine, unless the adapter ca
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from msgspec.structs import replace
@@ -52,14 +53,15 @@ class LiveMachine:
     name = "live"
 
     def __init__(self, cluster: Cluster, sizes: Mapping[str, Any] | None = None) -> None:
-        """Make the engines of a cluster. `sizes` are further arguments of `build.scheduler`."""
+        """Make the engines of a cluster. `sizes` are further arguments of `build.scheduler`; such
+        engines have no workers, and can only be made."""
         require(cluster)
         self.cluster = cluster
         options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes, sizes
         with blame.reading():
             self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
             self.pull = Pull(cluster, self.nodes)
-            self.push = Push(cluster, self.nodes) if cluster.pushes else None
+            self.push = Push(cluster, self.nodes) if cluster.pushes and sizes is None else None
         self.state = State(tuple(n.engine for n in self.nodes.values()))
         self.take_by_event: dict[type, Callable[[Any], Effects | None]] = {
             Submit: self._submit,
@@ -84,7 +86,7 @@ class LiveMachine:
 
     def close(self) -> None:
         """Shut down the schedulers."""
-        with blame.reading():
+        with blame.reading(), self._device():
             for node in self.nodes.values():
                 node.scheduler.shutdown()
 
@@ -110,7 +112,7 @@ class LiveMachine:
         for node in self.nodes.values():
             node.answers.clear()
         try:
-            with endless.watched():
+            with endless.watched(), self._device():
                 effects = self.take_by_event[type(event)](event) or effects
         except Exception as error:  # an exception from vLLM kills its engine
             self._record_death(event, error)
@@ -148,8 +150,6 @@ class LiveMachine:
         transfer = getattr(event, "request", "")
         name = getattr(event, "engine", taker(self.cluster, transfer).engine.name)
         owned = {name: node.owns() for name, node in self.nodes.items()}
-        if self.push is not None:
-            owned = {name: (*own, self.push.workers[name]) for name, own in owned.items()}
         node = self.nodes[blame.dead_by(error, owned, name)]
         node.engine = node.engine._replace(dead=death_of(error))
 
@@ -164,6 +164,9 @@ class LiveMachine:
         if self.push is not None:
             self.state = self.push.seen(self.state)
         return reports
+
+    def _device(self) -> AbstractContextManager[None]:
+        return nullcontext() if self.push is None else self.push.device()
 
     def _decode(self) -> Node:
         return self.nodes[self.cluster.decode.name]

@@ -3,7 +3,6 @@
 import json
 import os
 import queue
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,11 +10,12 @@ from msgspec.structs import replace
 
 from kvproof.cli.main import main
 from kvproof.live import contract_check as contract
+from kvproof.live.fakes.nixl import CopyingAgent
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone, TransferFail
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.state import COUNTS, LATE, VOID, Flight
+from kvproof.model.state import COUNTS, LATE, LOADED, VOID, Flight
 from tests.driving import taken
 from tests.in_vllm import SCHEDULER, around, instead
 from tests.watching import live_machine
@@ -44,34 +44,33 @@ def sampled(preset: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return code, f"{said['verdict']}: {said.get('reason') or said.get('reasons', '')}"
 
 
-def attributes() -> Iterator[str]:
-    """What the stand-in for the push worker is given."""
-    from kvproof.live.driver import push
+RATIO = "pd-ratio-state"
 
-    cluster = CLUSTERS["push-full"]
-    made = push.push_worker(cluster.prefill, cluster.decode, push.Agent())
-    yield from sorted(vars(made))
+
+def attributes() -> list[str]:
+    """What the stand-in for the worker that pairs blocks is given."""
+    from kvproof.live.driver import nixl
+
+    return sorted(vars(nixl.worker(CLUSTERS[RATIO].decode)))
 
 
 @pytest.mark.usefixtures("_unchecked")
 def test_a_stand_in_that_lacks_an_attribute_is_no_dead_engine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from kvproof.live.driver import push
+    from kvproof.live.driver import nixl
 
     verdicts = {}
-    make = push.push_worker
     for name in attributes():
 
-        def lacking(*args: Any, _name: str = name) -> Any:
-            made = make(*args)
-            if _name in vars(made):
-                delattr(made, _name)
+        def lacking(cfg: EngineConfig, _name: str = name) -> Any:
+            made = nixl.worker(cfg)
+            delattr(made, _name)
             return made
 
-        monkeypatch.setattr(push, "push_worker", lacking)
-        verdicts[name] = sampled("push-full", capsys)
-    assert len(verdicts) > 40
+        monkeypatch.setattr("kvproof.live.driver.node.nixl_worker", lacking)
+        verdicts[name] = sampled(RATIO, capsys)
+    assert len(verdicts) > 4
     for name, (code, said) in verdicts.items():
         assert not said.startswith("VIOLATED"), (name, said)
         if said.startswith("UNKNOWN"):
@@ -122,20 +121,39 @@ def test_what_vllm_misses_of_the_contract_is_not(monkeypatch: pytest.MonkeyPatch
     assert "get_block_ids" in str(raised.value)
 
 
-def test_an_argument_that_a_stand_in_does_not_take_is_not(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+WRITTEN = (OFFERED[0], *OFFERED[3:], *OFFERED[1:3], TransferDone("r0"))
+"""D registers its blocks, and P writes to them."""
+
+
+def test_a_call_of_nixl_that_its_fake_lacks_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM catches what NIXL raises, and would go on as if the network had failed."""
-    from kvproof.live.driver import push
+    monkeypatch.delattr(CopyingAgent, "send_notif")
+    with pytest.raises(AdapterDrift, match="asks kvproof's stand-in for CopyingAgent") as raised:
+        driven(WRITTEN, "push-full")
+    assert raised.value.entry == "CopyingAgent.send_notif"
 
-    class Agent(push.Agent):
-        def send_notif(self, _agent: str) -> None:  # type: ignore[override]
-            raise AssertionError
 
-    monkeypatch.setattr(push, "Agent", Agent)
-    with pytest.raises(AdapterDrift, match="unexpected keyword argument 'notif_msg'") as raised:
-        driven(OFFERED, "push-full")
-    assert raised.value.entry == "Agent.send_notif"
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("get_new_notifs", "send_notif", "make_prepped_xfer", "transfer", "check_xfer_state"),
+        *("get_xfer_telemetry", "release_xfer_handle"),
+    ],
+)
+def test_a_call_of_nixl_may_have_one_more_argument(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right, times = getattr(CopyingAgent, call), []
+
+    def with_more(*args: Any, **named: Any) -> Any:
+        times.append(call)
+        return right(*args, **named, one_more=1)
+
+    monkeypatch.setattr(CopyingAgent, call, with_more)
+    machine = taken(live_machine(CLUSTERS["push-full"]), *WRITTEN)
+    assert times
+    assert machine.state.engine("D").request("r0").status == LOADED
+    assert not machine.state.transfers
 
 
 # Older forms of vLLM, which are made here

@@ -22,7 +22,7 @@ from kvproof.live.contract.features import KIT
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract_check import check
 from kvproof.live.fakes.clock import Clock
-from kvproof.live.fakes.replaced import device, gone
+from kvproof.live.fakes.replaced import REPLACED, device, require
 from kvproof.live.fakes.store_client import Memory
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.facts.connectors import (
@@ -212,10 +212,7 @@ def _act(engine: Played, memory: Memory, action: Action) -> None:
 
 def require_replaced(subject: TestedConnector) -> None:
     """Raise AdapterDrift where this vLLM lacks a name that the kit replaces for this connector."""
-    for each in gone():
-        module = each.place.partition(":")[0]
-        if _concerns(module, subject):
-            raise AdapterDrift(f"This vLLM has no {each.place} ({each.why})", each.place)
+    require(REPLACED, lambda module: _concerns(module, subject))
 
 
 def _concerns(module: str, subject: TestedConnector) -> bool:

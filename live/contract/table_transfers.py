@@ -151,12 +151,13 @@ PUSH = entries(
         f"{PUSH_WORKER}.get_transfer_results | {PUSH_WORKER}.get_finished",
         "the writes that have ended",
     ),
-    (f"{PUSH_WORKER}._push_writer_loop", "the loop that writes blocks"),
+    ("NixlPushConnector.register_kv_caches", "its worker starts"),
+    (f"{PUSH_WORKER}._compute_desc_ids(block_ids)", "the blocks of a write"),
+    (f"{PUSH_WORKER}~nixl_wrapper", "the agent that writes"),
     (f"{PUSH_WORKER}~_reqs_to_send", "the leases of P"),
     (f"{PUSH_WORKER}~_sending_transfers", "writes that have not ended"),
     (f"{PUSH_WORKER}~_push_finished_blocks", "the blocks that P must write"),
     (f"{PUSH_WORKER}~_pending_d_registrations", "the registrations of D"),
-    (f"{NIXL}.stats:NixlKVConnectorStats", "the statistics of the worker"),
     *(
         (
             f"{RESULTS}.{name} | !{PUSH_WORKER}.get_transfer_results",

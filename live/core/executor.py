@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 from kvproof.live import adapt
 from kvproof.live.batch import Batch
 from kvproof.live.core.grammars import END_OF_REASONING, known
-from kvproof.live.driver import nixl
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.observer import shown
 from kvproof.live.step_output import drafted, sampled
@@ -310,7 +309,7 @@ class Executor:
         if metadata is None:
             return
         for name, meta in metadata.reqs_to_recv.items():
-            if nixl.awaits(meta):
+            if adapt.awaits_read(meta):
                 self.transfers[name] = "load"
             else:
                 self.notified.add(name)

@@ -47,12 +47,6 @@ def as_lists(groups: Any) -> Lists:
     return tuple(tuple(int(b) for b in group) for group in groups)
 
 
-def awaits(meta: Any) -> bool:
-    """Whether D's scheduler waits for this read. Before 0.30, an empty list of groups means that
-    there is nothing to read."""
-    return bool(getattr(meta, "awaiting_kvs", len(meta.local_block_ids) > 0))
-
-
 def failed(worker: Any, name: str, meta: Any) -> dict[str, set[Any]]:
     """The report of a worker about a request whose read failed. Before 0.30 it reports that the
     read has ended, and the blocks that were not filled; with several kinds of groups it names no

@@ -41,7 +41,7 @@ class Node:
         self.names = view.Names(cfg)
         self.recorder = Recorder(cfg, self.scheduler, self._cached)
         self.worker = Worker(cfg)
-        self.nixl = nixl_worker(cfg) if cfg.connected else None
+        self.nixl: Any = nixl_worker(cfg) if cfg.connected and not pushes else None
         self.connector, self.store = both.connectors(cfg, self.scheduler.connector)
         self.known: dict[str, state.Request] = {}
         if self.store is not None:

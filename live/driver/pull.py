@@ -8,6 +8,7 @@ the schedulers, and returns the state with the changed transfer.
 from collections.abc import Mapping
 from typing import Any
 
+from kvproof.live import adapt
 from kvproof.live.driver import nixl
 from kvproof.live.driver.node import Node
 from kvproof.model import memory
@@ -59,7 +60,7 @@ class Pull:
             if transfer is not None and transfer.phase == Phase.EXPIRED:
                 ended = (
                     pulls.turn_requested(transfer)
-                    if nixl.awaits(meta)
+                    if adapt.awaits_read(meta)
                     else pulls.turn_over(transfer)
                 )
                 state = state.with_transfer(key, ended)
@@ -68,7 +69,7 @@ class Pull:
         return state
 
     def _started(self, transfer: Transfer, node: Node, meta: Any) -> Transfer:
-        if not nixl.awaits(meta):
+        if not adapt.awaits_read(meta):
             count = len(node.cfg.groups)
             empty: Any = ((),) * count
             nothing: Any = (((), ()),) * count

@@ -4,49 +4,105 @@ After each event the phase of a transfer is read from the workers and schedulers
 ends writes and makes time pass. A scheduler's messages reach its worker after each event; vLLM
 would send them with its next step.
 
-A worker is not started, because it would open a side channel and register memory. Its own methods
-run: they take the connector metadata of a step, run the writer's loop one round at a time, pair the
-block lists, make the notifications, and report. NIXL's agents and descriptors are symbolic, and so
-is the handshake, which counts as done.
+The workers are NIXL's own, on the fakes of the device: they register KV caches of zeros, shake
+hands, and write when the environment says so. What a write brings to D is copied in symbolic
+memory, between the blocks for which the worker has computed descriptors.
 """
 
-import queue
-import threading
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import lcm
 from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
 
+from kvproof.live import build
+from kvproof.live.connectors.caches import allocated, layout
+from kvproof.live.connectors.observed import introduce
+from kvproof.live.connectors.worker import model_layer
 from kvproof.live.driver import nixl
-from kvproof.live.driver.nixl import as_lists, fitted
 from kvproof.live.driver.node import Node
-from kvproof.live.fake import Fake, FakeParams, FakeSpace, unstarted
-from kvproof.model import config, memory
+from kvproof.live.fake import FakeParams
+from kvproof.live.fakes.clock import Clock
+from kvproof.live.fakes.nixl import PostedTransfer
+from kvproof.live.fakes.replaced import OF_NIXL, Fakes, require
+from kvproof.model import memory
 from kvproof.model.config import Cluster
 from kvproof.model.phases import Phase
+from kvproof.model.plans.connector import Copies
 from kvproof.model.state import ABORTED, LOADING, Engine, Lists, State, Transfer
 
-ROUNDS = 3
-"""The number of rounds of the writers after which all messages have arrived: D's, P's and D's
-again."""
+LAYERS = 2
+"""The number of layers of each of several groups: with more than one layer, all groups have pages
+of one size."""
+
+FOR_EVER = 10**9
+"""The window of a write, which ends only when the environment says so."""
+
+ROUNDS = 2
+"""The number of rounds of the threads, D's first, after which all messages have arrived. In the
+second round, P writes after a handshake."""
 
 
 class Push:
     """The transfers from a P to a D."""
 
     def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
-        p, d = cluster.prefill, cluster.decode
         self.cluster = cluster
-        self.prefill, self.decode = nodes[p.name], nodes[d.name]
-        self.agents = Agent(), Agent()
-        self.agents[0].peer, self.agents[1].peer = self.agents[1], self.agents[0]
-        self.workers = {
-            p.name: push_worker(p, d, self.agents[0]),
-            d.name: push_worker(d, p, self.agents[1]),
-        }
+        self.prefill, self.decode = nodes[cluster.prefill.name], nodes[cluster.decode.name]
+        self.clock = Clock(Copies(late=True, steps=FOR_EVER))
         self.finished: dict[str, tuple[int, Lists]] = {}
         self.registered: dict[str, Lists] = {}
+        self.described: dict[int, tuple[Any, Lists]] = {}
+        require(OF_NIXL)
+        self.fakes = Fakes(OF_NIXL, self.clock)
+        with self.device():
+            for port, node in enumerate((self.decode, self.prefill), 1):
+                node.connector.connector_scheduler.side_channel_port = port
+                node.nixl = self._started(node)
+
+    @contextmanager
+    def device(self) -> Iterator[None]:
+        """Put the fakes of the device in place, until the block ends. Outside it, the threads of
+        the connectors stand."""
+        self.clock.goes_on = self.clock.now
+        try:
+            with self.fakes:
+                yield
+        finally:
+            self.clock.goes_on = FOR_EVER
+
+    def _started(self, node: Node) -> Any:
+        """NIXL's worker of an engine, with KV caches; other workers can find it."""
+        from vllm.config import set_current_vllm_config
+        from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+
+        cfg, vllm_config = node.cfg, node.connector.connector_scheduler.vllm_config
+        ratio = cfg.physical_per_logical
+        block = lcm(*(group.block_size for group in cfg.groups if group.attention))
+        self.clock.kernel_tokens = block // ratio if ratio > 1 else 0
+        layers = LAYERS if len(cfg.groups) > 1 else 1
+        caches = build.with_tensors(vllm_config, build.kv_cache_config(cfg, layers))
+        names = [name for group in caches.kv_cache_groups for name in group.layer_names]
+        context = vllm_config.compilation_config.static_forward_context
+        context |= {name: model_layer() for name in names}
+        with set_current_vllm_config(vllm_config):
+            made = type(node.connector)(vllm_config, KVConnectorRole.WORKER, caches)
+            made.register_kv_caches(allocated(caches, layout(vllm_config), ratio))
+        introduce([made], node.connector)
+        self._note_blocks(made.connector_worker)
+        return made.connector_worker
+
+    def _note_blocks(self, worker: Any) -> None:
+        """Note of which blocks a worker computes descriptors."""
+        compute = worker._compute_desc_ids
+
+        def descriptors(block_ids: Any, **sizes: Any) -> Any:
+            computed = compute(block_ids=block_ids, **sizes)
+            self.described[id(computed)] = computed, nixl.as_lists(block_ids)
+            return computed
+
+        worker._compute_desc_ids = descriptors
 
     def params_of_decode(self, name: str) -> dict[str, Any]:
         """The `kv_transfer_params` for D from a router that sends a request to P and D at once. P's
@@ -68,10 +124,9 @@ class Push:
         """Send the connector metadata of a step to an engine's worker."""
         for name, registration in meta.push_registrations.items():
             self.registered[name] = nixl.as_lists(registration["local_block_ids"])
-        self.workers[node.cfg.name].start_load_kv(meta)
+        node.nixl.start_load_kv(meta)
         for _ in range(ROUNDS):
-            for worker in (self.workers[self.decode.cfg.name], self._writer()):
-                worker._push_writer_loop()
+            self.clock.run()
 
     def idle(self, node: Node) -> None:
         """Run a step that computes nothing and sends the connector metadata to the worker."""
@@ -86,19 +141,18 @@ class Push:
     def end_write(self, name: str, well: bool) -> None:
         """End all writes of a request. A successful write notifies D itself."""
         p, d = self.prefill, self.decode
-        for write in self._writes(name):
+        for number, write in self._writes(name).items():
             if well:
-                sink = memory.copy(p.cfg, d.cfg, p.engine, d.engine, write.pairs)
+                sink = memory.copy(p.cfg, d.cfg, p.engine, d.engine, self._pairs(write))
                 d.worker.memory = sink.memory
                 d.engine = d.engine._replace(memory=sink.memory)
-                self.agents[1].received.append(write.message)
-            write.state = "DONE" if well else "ERR"
+            self.prefill.nixl.nixl_wrapper.end(number, well)
         self._report()
 
     def let_time_pass(self, name: str, waits_in_vain: bool) -> None:
         """End P's lease on a request, and D's deadline where no write can come
         (`waits_in_vain`)."""
-        leases = self._writer()._reqs_to_send
+        leases = self.prefill.nixl._reqs_to_send
         if name in leases:
             leases[name] = 0.0
         deadlines = self.decode.connector.connector_scheduler._push_registration_deadlines
@@ -111,7 +165,7 @@ class Push:
         """Give both schedulers the reports of their workers, D first."""
         self.idle(self.decode)
         for node in (self.decode, self.prefill):
-            finished = nixl.ended(self.workers[node.cfg.name])
+            finished = nixl.ended(node.nixl)
             if any(finished.values()):
                 node.report(**{kind: names for kind, names in finished.items() if names})
         self.idle(self.prefill)
@@ -123,13 +177,13 @@ class Push:
         return state
 
     def _seen(self, name: str) -> Transfer | None:
-        producer = self._writer()
+        producer = self.prefill.nixl
         tokens, remote = self.finished.get(name, (0, ()))
         offered = Transfer(name, Phase.OFFERED, tokens, remote)
-        for write in self._writes(name):
+        for write in self._writes(name).values():
             phase = Phase.READING if name in producer._reqs_to_send else Phase.OVERDUE
             local = self.registered[name]
-            return offered._replace(phase=phase, local=local, pairs=write.pairs)
+            return offered._replace(phase=phase, local=local, pairs=self._pairs(write))
         if name in producer._push_finished_blocks:
             return offered
         held = self.decode.engine.find(name)
@@ -148,157 +202,15 @@ class Push:
         awaited = live.kv_transfer_params["do_remote_prefill"]
         return Transfer(name, Phase.AWAITED, 0, ()) if awaited else None
 
-    def _writer(self) -> Any:
-        return self.workers[self.prefill.cfg.name]
+    def _writes(self, name: str) -> dict[int, PostedTransfer]:
+        """The writes of a request that have not ended, by number."""
+        worker = self.prefill.nixl
+        numbers = worker._sending_transfers.get(name, ())
+        return {number: worker.nixl_wrapper.transfers[number] for number in numbers}
 
-    def _writes(self, name: str) -> "list[PostedWrite]":
-        """The writes of a request that have not ended."""
-        handles = self._writer()._sending_transfers.get(name, ())
-        return [self.agents[0].writes[handle] for handle in handles]
-
-
-RANK = (0, 0)
-"""The only rank of each side: pipeline and tensor."""
-
-
-class BlockDescriptors(Fake, list[int]):
-    """Descriptors of blocks: their ids in one list. `lists` has the ids by group."""
-
-    def __init__(self, lists: Lists) -> None:
-        super().__init__(block for group in lists for block in group)
-        self.lists = lists
-
-
-class PostedWrite(Fake):
-    """A posted write: D's and P's kernel blocks by group, and the message that D gets at its end.
-    `state` is NIXL's state of the write."""
-
-    def __init__(self, ours: Lists, theirs: Lists, message: bytes) -> None:
-        self.pairs = tuple(zip(theirs, ours, strict=True))
-        self.message = message
-        self.state = "PROC"
-
-
-class Agent(Fake):
-    """A fake of NIXL's agent. It keeps the posted writes; the environment decides how they end."""
-
-    def __init__(self) -> None:
-        self.peer = self
-        self.received: list[bytes] = []
-        self.writes: dict[int, PostedWrite] = {}
-        self.posted = 0
-
-    def get_new_notifs(self) -> dict[str, list[bytes]]:
-        received, self.received = self.received, []
-        return {"peer": received}
-
-    def send_notif(self, _agent: str, notif_msg: bytes) -> None:
-        self.peer.received.append(notif_msg)
-
-    def make_prepped_xfer(
-        self,
-        _kind: str,
-        _mine: Any,
-        ours: BlockDescriptors,
-        _side: Any,
-        theirs: BlockDescriptors,
-        notif_msg: bytes,
-    ) -> int:
-        self.posted += 1
-        self.writes[self.posted] = PostedWrite(ours.lists, theirs.lists, notif_msg)
-        return self.posted
-
-    def transfer(self, _handle: int) -> None: ...
-
-    def check_xfer_state(self, handle: int) -> str:
-        return self.writes[handle].state
-
-    def get_xfer_telemetry(self, _handle: int) -> Any:
-        """The telemetry of a write that took no time and moved no bytes."""
-        return FakeSpace(xferDuration=0, postDuration=0, totalBytes=0, descCount=0)
-
-    def release_xfer_handle(self, handle: int) -> None:
-        del self.writes[handle]
-
-
-class _OneRound(Fake):
-    """A fake of the event that stops the writer, so that its loop runs one round."""
-
-    def __init__(self) -> None:
-        self.begun = False
-
-    def is_set(self) -> bool:
-        self.begun = not self.begun
-        return not self.begun
-
-    def wait(self, timeout: float) -> None: ...
-
-
-class _NoWait(Fake, threading.Event):
-    """A fake of the event that wakes the writer; it is always set."""
-
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002
-        return True
-
-
-def push_worker(cfg: config.EngineConfig, peer: config.EngineConfig, agent: Agent) -> Any:
-    """A worker of this engine whose agent and handshake are symbolic."""
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import (
-        NixlPushConnectorWorker,
-    )
-    from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import NixlKVConnectorStats
-
-    made = fitted(cfg, unstarted(NixlPushConnectorWorker))
-    known = FakeSpace(
-        remote_tp_size=1,
-        remote_block_size=1,
-        remote_physical_blocks_per_logical=peer.physical_per_logical,
-    )
-    made.nixl_wrapper = agent
-    made._compute_desc_ids = lambda block_ids, **_: BlockDescriptors(as_lists(block_ids))
-    made.engine_id, made.world_size, made.tp_rank = cfg.name, 1, 0
-    made.pcp_rank, made.pcp_dcp_sharded = 0, False
-    made.use_mla = made._is_csa_linear = made.use_host_buffer = False
-    made.enable_permute_local_kv = made.enable_heterogeneous_attn_post_process = False
-    made._is_hma_required = any(g.kind != "full" for g in cfg.groups)
-    made._transfer_layer_group_ids, made._uses_region_group_mapping = (), False
-    made.region_group_ids = list(range(len(cfg.groups)))
-    # The handshake counts as done, and no peer is removed.
-    made._remote_agents = {peer.name: {RANK: peer.name}}
-    made._handshake_lock, made._handshake_futures = threading.RLock(), {}
-    made._engine_ttl, made._engine_last_active = 0, {}
-    made._hb_handshake_notif_only = True
-    made.dst_region_group_ids = {peer.name: made.region_group_ids}
-    made.dst_num_blocks = defaultdict(int)
-    made.dst_region_num_blocks = defaultdict(list)
-    made.dst_uses_region_group_mapping = defaultdict(bool)
-    made.src_xfer_handles_by_block_size = {1: 0}
-    made.dst_xfer_side_handles = {peer.name: {0: 0}}
-    made.transfer_topo = FakeSpace(
-        tp_ratio=lambda _size: 1,
-        block_size_ratio=lambda _size: 1,
-        get_engine_info=lambda _engine: known,
-    )
-    ranks: Sequence[Any] = [(0,) for _ in cfg.groups]
-    made.tp_mappings = {peer.name: FakeSpace(all_source_ranks=(0,), source_ranks_per_group=ranks)}
-    _without_work(made)
-    made.xfer_stats = NixlKVConnectorStats()
-    made._lease_extension = 20
-    return made
-
-
-def _without_work(made: Any) -> None:
-    """Set the attributes that the constructors set: no transfer is in progress."""
-    made._recving_metadata, made._reqs_to_send = {}, {}
-    made._recving_transfers, made._sending_transfers = defaultdict(list), defaultdict(list)
-    made._recv_failures, made._send_failures, made._reqs_to_process = set(), set(), set()
-    made._replicated_pcp_done_sending, made._pending_recv_notifs = set(), {}
-    made.consumer_notification_counts_by_req = defaultdict(int)
-    made.expected_consumer_notifications_by_req = {}
-    made._failed_recv_reqs, made._invalid_block_ids = queue.Queue(), queue.Queue()
-    made._sending_transfers_lock = threading.Lock()
-    made._push_finished_blocks, made._pending_d_registrations = {}, {}
-    for inbox in ("_reg_send_inbox", "_finished_blocks_inbox", "_evict_finished_inbox"):
-        setattr(made, inbox, queue.Queue())
-    made._pending_completion_notifs, made._deferred_push_inbox = queue.Queue(), queue.Queue()
-    made._push_writer_stop, made._push_writer_wake = _OneRound(), _NoWait()
+    def _pairs(self, write: PostedTransfer) -> nixl.Pairs:
+        """D's and P's kernel blocks of a write, by group."""
+        (_, theirs), (_, ours) = (
+            self.described[id(ids)] for ids in (write.remote_ids, write.local_ids)
+        )
+        return tuple(zip(theirs, ours, strict=True))

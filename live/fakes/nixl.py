@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+from kvproof.live.fake import Fake
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.store_client import StoreClient
 from kvproof.model.plans.connector import Call
@@ -26,11 +27,14 @@ Piece = tuple[int, int, int]
 @dataclass
 class PostedTransfer:
     """A copy that was posted: pairs of target and source, and the agent that then gets a message.
-    It has `failed` if a source does not exist any more."""
+    `local_ids` and `remote_ids` are the numbers of the pieces on both sides. It has `failed` if a
+    source does not exist any more."""
 
     moves: list[tuple[Any, Any]]
     agent: str
     message: bytes
+    local_ids: Sequence[int] = ()
+    remote_ids: Sequence[int] = ()
     due: int = 0
     done: bool = False
     failed: bool = False
@@ -41,7 +45,9 @@ def _pieces(at: int, size: int, device: int, distance: int = 0, count: int = 1) 
 
 
 class CopyingAgent:
-    """A fake NIXL agent. `agents` has all agents of the episode by name."""
+    """A fake NIXL agent. `agents` has all agents of the episode by name. vLLM would take an
+    exception for a failure of the network, so a call that this agent lacks is AdapterDrift, and its
+    calls take further arguments."""
 
     def __init__(self, clock: Clock, name: str) -> None:
         self.clock, self.name = clock, name
@@ -52,6 +58,8 @@ class CopyingAgent:
         self.transfers: dict[int, PostedTransfer] = {}
         self.messages: defaultdict[str, list[bytes]] = defaultdict(list)
         self.numbers = 0
+
+    __getattr__ = Fake.__getattr__
 
     def _number(self) -> int:
         self.numbers += 1
@@ -124,10 +132,12 @@ class CopyingAgent:
         if any(one[1] != other[1] for one, other in pairs):
             raise RuntimeError("two pieces are not of one size")
         moves = pairs if operation == "READ" else [(other, one) for one, other in pairs]
-        self.transfers[number := self._number()] = PostedTransfer(moves, agent, bytes(notif_msg))
+        self.transfers[number := self._number()] = PostedTransfer(
+            moves, agent, bytes(notif_msg), local_ids, remote_ids
+        )
         return number
 
-    def transfer(self, number: int, *_: object) -> str:
+    def transfer(self, number: int, *_: object, **__: object) -> str:
         """Start a copy."""
         begun = self.transfers[number]
         begun.due = self.clock.now + self.clock.window
@@ -143,7 +153,13 @@ class CopyingAgent:
             if begun.message:
                 self.send_notif(begun.agent, begun.message)
 
-    def check_xfer_state(self, number: int) -> str:
+    def end(self, number: int, well: bool) -> None:
+        """End a copy now, before the end of its window: it is made, or it fails."""
+        ends = self.transfers[number]
+        ends.due, ends.done, ends.failed = self.clock.now, not well, not well
+        self._carry_out(ends)
+
+    def check_xfer_state(self, number: int, **_: object) -> str:
         """The state of a copy: it is done at the end of its window."""
         begun = self.transfers[number]
         if self.clock.now < begun.due:
@@ -151,7 +167,7 @@ class CopyingAgent:
         self._carry_out(begun)
         return "ERR" if begun.failed else "DONE"
 
-    def get_xfer_telemetry(self, number: int) -> Any:
+    def get_xfer_telemetry(self, number: int, **_: object) -> Any:
         """The telemetry of a copy; its numbers mean nothing here."""
         moves = self.transfers[number].moves
         moved = sum(source[1] for _, source in moves)
@@ -159,15 +175,15 @@ class CopyingAgent:
             xferDuration=1, postDuration=1, totalBytes=moved, descCount=len(moves)
         )
 
-    def release_xfer_handle(self, number: int) -> None:
+    def release_xfer_handle(self, number: int, **_: object) -> None:
         """Release the handle of a copy. A copy that was not made yet is cancelled."""
         self.transfers.pop(number, None)
 
-    def send_notif(self, agent: str, notif_msg: bytes, *_: object) -> None:
+    def send_notif(self, agent: str, notif_msg: bytes, *_: object, **__: object) -> None:
         """Send a message to another agent."""
         self.agents[agent].messages[self.name].append(bytes(notif_msg))
 
-    def get_new_notifs(self) -> dict[str, list[bytes]]:
+    def get_new_notifs(self, **_: object) -> dict[str, list[bytes]]:
         """The messages since the last call."""
         taken, self.messages = dict(self.messages), defaultdict(list)
         return taken
@@ -233,7 +249,7 @@ class ObjectAgent(CopyingAgent):
             else:
                 ctypes.memmove(target[0], found, target[1])
 
-    def transfer(self, number: int, *_: object) -> str:
+    def transfer(self, number: int, *_: object, **__: object) -> str:
         """Start a copy."""
         if not self.store.raises and self.store.fails(self._call(number)):
             return "ERR"
@@ -244,7 +260,7 @@ class ObjectAgent(CopyingAgent):
         moves = self.transfers[number].moves
         return "put" if moves and isinstance(moves[0][0][0], str) else "get"
 
-    def check_xfer_state(self, number: int) -> str:
+    def check_xfer_state(self, number: int, **_: object) -> str:
         """The state of a copy: in progress, done or failed."""
         if self.clock.now < self.clock.goes_on:
             return "PROC"
@@ -252,7 +268,7 @@ class ObjectAgent(CopyingAgent):
             return "ERR"
         return super().check_xfer_state(number)
 
-    def release_xfer_handle(self, number: int) -> None:
+    def release_xfer_handle(self, number: int, **_: object) -> None:
         """Release the handle of a copy."""
         self._may_raise()
         super().release_xfer_handle(number)

@@ -144,7 +144,7 @@ class PeerAgent(CopyingAgent):
         super().__init__(clock, name)
         self.network = _network(clock)
 
-    def transfer(self, number: int, *_: object) -> str:
+    def transfer(self, number: int, *_: object, **__: object) -> str:
         """Start a copy. If the network fails, the copy is not made."""
         if self.network.failures and self.network.call in ("", "get"):
             self.network.failures -= 1

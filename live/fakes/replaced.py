@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from kvproof.live.fakes.copies import watched
 from kvproof.live.fakes.store_client import StoreClient
 from kvproof.live.fakes.threads import EventThreads, QueueModule, TaskThread, Threads
 from kvproof.live.fakes.wire import AtOnce, make_socket, socket_context
+from kvproof.model.errors import AdapterDrift
 
 OFFLOAD = "vllm.v1.kv_offload"
 SIMPLE = "vllm.v1.simple_kv_offload.copy_backend"
@@ -256,7 +257,60 @@ ENDS = "what is thrown away after its episode has nothing to shut down"
 GONE = "a file is gone when it is read, as another process has removed it"
 RANKS = "the ranks are of one process, without a process group"
 
+OF_NIXL: tuple[Replacement, ...] = (
+    Replacement(
+        "vllm.model_executor.layers.mamba.mamba_utils:get_conv_state_layout",
+        _always(lambda: "DS"),
+        "the state of a convolution has the order that NIXL needs",
+    ),
+    *(
+        Replacement(f"{place}.get_supported_kernel_block_sizes", _kernel_sizes, NO_KERNEL)
+        for place in (BACKEND, OTHER_BACKEND)
+    ),
+    *(
+        Replacement(f"{NIXL}.{module}:{name}", by, why, other)
+        for worker, scheduler, other in (
+            ("base_worker", "base_scheduler", False),
+            ("worker", "scheduler", True),
+        )
+        for module, name, by, why in (
+            (worker, "NixlWrapper", nixl.agents(nixl.CopyingAgent), COPIES),
+            (worker, "ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
+            (worker, "zmq_ctx", socket_context, NO_SOCKET),
+            (scheduler, "zmq_ctx", socket_context, NO_SOCKET),
+            (scheduler, "threading", Threads, THREADS),
+            (worker, "current_platform", _bare_platform, "no core is reserved"),
+            (scheduler, "current_platform", _bare_platform, BUFFERS),
+            (worker, "get_tensor_model_parallel_rank", _rank, RANKS),
+            (worker, "get_tensor_model_parallel_world_size", _ranks, RANKS),
+        )
+    ),
+    Replacement(f"{UTILS}:current_platform", _bare_platform, BUFFERS),
+    Replacement(
+        f"{HOST_BUFFERS}:NixlBaseConnectorWorker.initialize_host_xfer_buffer",
+        emptied,
+        "new memory holds nothing",
+    ),
+    Replacement(f"{NIXL}.push_worker:threading", EventThreads, THREADS),
+    Replacement(f"{NIXL}.push_worker:queue", QueueModule, THREADS),
+    *(
+        Replacement(f"{NIXL}.{module}:time", by, SECONDS, other)
+        for module, by, other in (
+            ("base_worker", WorkerTime, False),
+            ("base_scheduler", StepTime, False),
+            ("pull_worker", WorkerTime, False),
+            ("pull_scheduler", StepTime, False),
+            ("push_worker", WorkerTime, False),
+            ("push_scheduler", StepTime, False),
+            ("worker", WorkerTime, True),
+            ("scheduler", StepTime, True),
+        )
+    ),
+)
+"""The replacements that NIXL's connectors need."""
+
 REPLACED: tuple[Replacement, ...] = (
+    *OF_NIXL,
     *(
         Replacement(f"{home}:{name}", _always(getattr(streams, name)), COPIES)
         for home in ("torch.cuda", "torch.cpu")
@@ -271,11 +325,6 @@ REPLACED: tuple[Replacement, ...] = (
         for name in ("zeros", "empty", "frombuffer")
     ),
     Replacement("torch:empty_like", _always(copies.empty_like), PINNED),
-    Replacement(
-        "vllm.model_executor.layers.mamba.mamba_utils:get_conv_state_layout",
-        _always(lambda: "DS"),
-        "the state of a convolution has the order that NIXL needs",
-    ),
     Replacement("torch:Event", _always(streams.Event), COPIES),
     Replacement("vllm._custom_ops:swap_blocks", _always(copies.swap_blocks), COPIES),
     Replacement("vllm._custom_ops:swap_blocks_batch", _always(copies.swap_blocks_batch), COPIES),
@@ -339,34 +388,6 @@ REPLACED: tuple[Replacement, ...] = (
         for module in ("manager", "session.client", "session.server", "session.session")
     ),
     *(
-        Replacement(f"{place}.get_supported_kernel_block_sizes", _kernel_sizes, NO_KERNEL)
-        for place in (BACKEND, OTHER_BACKEND)
-    ),
-    *(
-        Replacement(f"{NIXL}.{module}:{name}", by, why, other)
-        for worker, scheduler, other in (
-            ("base_worker", "base_scheduler", False),
-            ("worker", "scheduler", True),
-        )
-        for module, name, by, why in (
-            (worker, "NixlWrapper", nixl.agents(nixl.CopyingAgent), COPIES),
-            (worker, "ThreadPoolExecutor", _always(AtOnce), AT_ONCE),
-            (worker, "zmq_ctx", socket_context, NO_SOCKET),
-            (scheduler, "zmq_ctx", socket_context, NO_SOCKET),
-            (scheduler, "threading", Threads, THREADS),
-            (worker, "current_platform", _bare_platform, "no core is reserved"),
-            (scheduler, "current_platform", _bare_platform, BUFFERS),
-            (worker, "get_tensor_model_parallel_rank", _rank, RANKS),
-            (worker, "get_tensor_model_parallel_world_size", _ranks, RANKS),
-        )
-    ),
-    Replacement(f"{UTILS}:current_platform", _bare_platform, BUFFERS),
-    Replacement(
-        f"{HOST_BUFFERS}:NixlBaseConnectorWorker.initialize_host_xfer_buffer",
-        emptied,
-        "new memory holds nothing",
-    ),
-    *(
         Replacement(f"{WRITES}:{name}", by, why, other=name == "current_platform")
         for name, by, why in (
             ("TransferEngine", mooncake.engines, COPIES),
@@ -387,21 +408,6 @@ REPLACED: tuple[Replacement, ...] = (
     ),
     Replacement(f"{SERVER}:MooncakeBootstrapServer.start", mooncake.start, NO_SOCKET),
     Replacement(f"{SERVER}:MooncakeBootstrapServer.shutdown", mooncake.shutdown, NO_SOCKET),
-    Replacement(f"{NIXL}.push_worker:threading", EventThreads, THREADS),
-    Replacement(f"{NIXL}.push_worker:queue", QueueModule, THREADS),
-    *(
-        Replacement(f"{NIXL}.{module}:time", by, SECONDS, other)
-        for module, by, other in (
-            ("base_worker", WorkerTime, False),
-            ("base_scheduler", StepTime, False),
-            ("pull_worker", WorkerTime, False),
-            ("pull_scheduler", StepTime, False),
-            ("push_worker", WorkerTime, False),
-            ("push_scheduler", StepTime, False),
-            ("worker", WorkerTime, True),
-            ("scheduler", StepTime, True),
-        )
-    ),
 )
 
 
@@ -418,13 +424,24 @@ def found(place: str) -> tuple[Any, str] | None:
     return (owner, name) if hasattr(owner, name) else None
 
 
-def gone() -> Iterator[Replacement]:
-    """The names that this vLLM lacks although it has their modules."""
-    for each in REPLACED:
-        if not each.other and found(each.place) is None:
-            with contextlib.suppress(ImportError):
-                importlib.import_module(each.place.partition(":")[0])
-                yield each
+def require(
+    replacements: Sequence[Replacement], concerns: Callable[[str], bool] = lambda _: True
+) -> None:
+    """Raise AdapterDrift where this vLLM lacks one of these names although it has the module, if
+    the module `concerns` what is driven."""
+    for each in replacements:
+        module = each.place.partition(":")[0]
+        if not each.other and found(each.place) is None and _exists(module) and concerns(module):
+            raise AdapterDrift(f"This vLLM has no {each.place} ({each.why})", each.place)
+
+
+def _exists(module: str) -> bool:
+    """Whether this vLLM has a module."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        return False
+    return True
 
 
 @contextlib.contextmanager
@@ -440,16 +457,34 @@ def device(clock: Clock) -> Iterator[None]:
         stack.enter_context(_mooncake())
         stack.enter_context(lmcache.in_place())
         stack.enter_context(patch.dict(os.environ, SETTINGS))
-        places = [(each, found(each.place)) for each in REPLACED]
-        for each, place in places:
-            if place is not None:
-                owner, name = place
-                if name in vars(owner):
-                    stack.callback(setattr, owner, name, vars(owner)[name])
-                else:
-                    stack.callback(delattr, owner, name)  # inherited
-                setattr(owner, name, each.by(clock))
+        stack.enter_context(Fakes(REPLACED, clock))
         yield
+
+
+class Fakes:
+    """Fakes of names of vLLM and torch, on a clock. They are in place during a `with` block."""
+
+    def __init__(self, replacements: Sequence[Replacement], clock: Clock) -> None:
+        places = [(each, found(each.place)) for each in replacements]
+        self._fakes = [(*place, each.by(clock)) for each, place in places if place is not None]
+        self._before: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> None:
+        for owner, name, fake in self._fakes:
+            self._before.append((owner, name, vars(owner).get(name, INHERITED)))
+            setattr(owner, name, fake)
+
+    def __exit__(self, *_: object) -> None:
+        while self._before:
+            owner, name, before = self._before.pop()
+            if before is INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+
+INHERITED = object()
+"""What a class has instead of a name of its base class."""
 
 
 @contextlib.contextmanager
