@@ -45,12 +45,6 @@ TENTH = {
 }
 """Of each topic the fault with the smallest preset: a tenth of all."""
 
-REFUTING = covering(
-    {name: fault.all_refuted for name, fault in FAULTS.items()}, dict.fromkeys(FAULTS, 1)
-)
-"""Each claim about counts that a fault refutes is refuted by one of them. Under each fault all
-claims are proved again, which takes seconds."""
-
 
 def others_nightly(names: Iterable[object], quick: Collection[object]) -> list[ParameterSet]:
     """These names as parameters of a test; those that are not quick are marked nightly."""

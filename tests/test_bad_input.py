@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kvproof.cli import removed
-from kvproof.model.faults.registry import FAULTS
 from tests import made_trees
 from tests.processes import python
 from tests.sentences import two_sentences
@@ -15,6 +14,7 @@ from tests.sentences import two_sentences
 ROOT = Path(__file__).parent.parent
 TRACE = ROOT / "findings" / "stray_report_dies" / "trace.jsonl"
 CLUSTER = str(ROOT / "model" / "presets" / "clusters" / "full.json")
+FAULTS_OF_TRIM = ("--fault", "front_trim", "--fault", "last_zero_blocks_yield_all")
 RELEASES = str(ROOT / "findings" / "releases.json")
 
 
@@ -49,6 +49,8 @@ RELEASES = str(ROOT / "findings" / "releases.json")
         (["report", "missing.jsonl"], "No such file"),
         (["report", "/"], "has no campaign"),
         (["explore", "--fault", "nothing"], "no fault named"),
+        (["explore", "--fault", "front_trim", "--fault", "double_free"], "--config"),
+        (["prove", *FAULTS_OF_TRIM], "same function"),
     ],
 )
 def test_command_line(refused: Any, argv: list[str], says: str) -> None:
@@ -64,22 +66,6 @@ def test_what_is_gone_says_what_does_its_work(refused: Any) -> None:
     for name, what in removed.GONE.items():
         assert refused(*name.split(), "--json") == f"kvproof {name} {what}\n"
     assert "--resume" in refused("explore", "--resume=1")
-
-
-def test_faults_of_different_clusters_need_a_config(refused: Any) -> None:
-    one = FAULTS["front_trim"]
-    other = next(
-        f
-        for f in FAULTS.values()
-        if f.cluster != one.cluster and not {*f.replaces} & {*one.replaces}
-    )
-    said = refused("explore", "--fault", one.name, "--fault", other.name)
-    assert "--config" in said
-
-
-def test_faults_that_replace_one_function_exclude_each_other(refused: Any) -> None:
-    said = refused("prove", "--fault", "front_trim", "--fault", "last_zero_blocks_yield_all")
-    assert "same function" in said
 
 
 def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:

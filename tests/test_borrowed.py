@@ -79,10 +79,3 @@ def test_a_release_without_real_vllm(
 ) -> None:
     assert main([*command, "--vllm", "0.33.0"]) == 2
     assert "Use --machine live, or leave --vllm out." in capsys.readouterr().err
-
-
-def test_another_vllm_is_imported_already(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sys.modules["vllm"] = sys  # the fixture puts the real one back
-    command = [*COMMANDS[0], "--vllm", "0.33.0", "--cache", str(cache)]
-    assert main(command) == 2
-    assert "a separate command for each vLLM" in capsys.readouterr().err

@@ -303,26 +303,24 @@ def admitted(request: str, tokens: str, hit: int) -> Step:
     return Step(EMPTY, Schedule("E"), Effects(admissions=(admission,)), EMPTY)
 
 
+SECOND = "none: a beginning hits the second time"
+LATER = "none: a beginning hits the third or a later time"
+
+
 @pytest.mark.parametrize(
     ("steps", "words"),
     [
         ([("r0", "aabb", 0), ("r1", "aabb", 2)], ["none: a prompt hits the second time"]),
-        ([("r0", "aabb", 0), ("r1", "aacc", 2)], ["none: a beginning hits the second time"]),
-        ([("r0", "aabb", 0), ("r1", "aacc", 0)], []),
+        ([("r0", "aabb", 0), ("r0", "aabb", 2)], []),
+        ([("r0", "aabb", 0), ("r1", "aacc", 2), ("r2", "aaee", 2)], [SECOND]),
         (
             [("r0", "aabb", 0), ("r1", "aacc", 0), ("r2", "aaee", 2)],
-            ["none: a beginning hits the third or a later time"],
+            [LATER],
         ),
-        (
-            [("r0", "aabb", 0), ("r1", "aacc", 2), ("r2", "aaee", 2)],
-            ["none: a beginning hits the second time"],
-        ),
-        ([("r0", "aabb", 0), ("r0", "aabb", 2)], []),
     ],
 )
 def test_by_hand(steps: Sequence[tuple[str, str, int]], words: Sequence[str]) -> None:
-    run = [admitted(*each) for each in steps]
-    assert list(hits(CLUSTERS["full"], run)) == words
+    assert list(hits(CLUSTERS["full"], [admitted(*each) for each in steps])) == words
 
 
 def test_features_that_decide_what_is_stored_are_named() -> None:

@@ -287,13 +287,6 @@ def test_what_both_break_is_still_there_with_its_shortest_run(compare: Any) -> N
     assert (workload, len(each.events)) == (other.name, 2)
 
 
-def test_what_only_base_breaks_is_mended_if_base_shows_it_again(compare: Any) -> None:
-    found = compare(shows(CRASH), nothing)
-    found.drive([RUN])
-    assert [(kind, each.found) for kind, each in found.of_base()] == [("mended", CRASH)]
-    assert not list(compare(first_only(CRASH), nothing, RUN).of_base())
-
-
 def test_a_shorter_run_must_show_it_on_head_alone(compare: Any) -> None:
     def head(workload: Workload) -> Result:
         assert isinstance(workload, Follow)
@@ -367,23 +360,6 @@ def test_a_run_that_base_ends_before_the_break_of_head_does_not_decide(
     assert told(found) == [LEAK] * again
     assert len(found.too_few) == (not again)
     assert not found.needs.not_more
-
-
-def test_a_base_that_ends_before_the_break_in_all_runs_leaves_it_open(compare: Any) -> None:
-    """Head breaks it always. Base never comes so far: nobody can say that base has not the same."""
-
-    def base(workload: Workload) -> Result:
-        return replaced_fields(result(workload.name, DEAD), records=(Record((1, 2)),) * 8)
-
-    def head(workload: Workload) -> Result:
-        record = Record(tuple(range(6)), broken=(Broken(LEAK.need, LEAK.place),), whole=True)
-        return replaced_fields(result(workload.name, LEAK), records=(record,) * 8)
-
-    found = compare(base, head, RUN)
-    found.weigh_needs(lambda: True)
-    assert not found.introduced
-    [words] = found.too_few
-    assert "and ended before in" in words
 
 
 def test_a_death_that_base_dies_in_another_cluster_is_not_brought_by_head(compare: Any) -> None:

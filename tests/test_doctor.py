@@ -111,20 +111,6 @@ def test_a_renamed_class_costs_its_feature_and_the_features_that_need_it(
     assert "partial hits cannot be driven: it needs states." in shown
 
 
-@pytest.mark.live
-@pytest.mark.usefixtures("_real_again")
-def test_without_the_core_nothing_can_be_driven(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from vllm.v1.core.sched import scheduler
-
-    monkeypatch.delattr(scheduler, "Scheduler")
-    assert main(["doctor"]) == 3
-    shown = capsys.readouterr().out
-    assert "core cannot be driven: missing: Scheduler, " in shown
-    assert f"0 of {DRIVEN} features can be driven." in shown
-
-
 @pytest.mark.nightly
 @pytest.mark.live
 def test_what_needs_nothing_that_is_missing_goes_on() -> None:
