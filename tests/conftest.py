@@ -1,7 +1,5 @@
 """Hypothesis profiles, golden transcripts that can be rewritten, and the command line.
 
-`KVPROOF_PROFILE=nightly` runs more and longer examples than README's commands and CI, which take
-the default profile.
 `KVPROOF_VLLM` names the vLLM of the live tests, as `--vllm` does for a command (default: the
 installed one).
 """
@@ -28,28 +26,16 @@ from tests.undriven import Undriven
 
 TESTDATA = Path(__file__).parent / "testdata"
 CAREFUL = "only commit the changes if you understand them"
-PROFILES = {"default": (50, 20), "nightly": (2000, 60)}
-"""Examples, and steps of a stateful example."""
 
-for name, (examples, steps) in PROFILES.items():
-    settings.register_profile(
-        name,
-        max_examples=examples,
-        stateful_step_count=steps,
-        derandomize=True,
-        deadline=None,
-        suppress_health_check=[HealthCheck.too_slow],
-    )
-
-chosen = os.environ.get("KVPROOF_PROFILE") or "default"
-if chosen not in PROFILES:
-    # pytest would show an exception as an error of this import, and end with 4.
-    print(
-        f"KVPROOF_PROFILE is {chosen!r}, which is no profile. Use one of {', '.join(PROFILES)}.",
-        file=sys.stderr,
-    )
-    raise SystemExit(2)
-settings.load_profile(chosen)
+settings.register_profile(
+    "default",
+    max_examples=50,
+    stateful_step_count=20,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("default")
 
 # Programs that tests start in other folders find the package where the tests do.
 if os.environ.get("PYTHONPATH"):

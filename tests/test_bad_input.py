@@ -24,10 +24,6 @@ RELEASES = str(ROOT / "findings" / "releases.json")
         (["explor"], "Use explore instead"),
         (["explore", "--fault", "front_trimm"], "Use front_trim instead"),
         (["explore", "--invariant", "pool_add_up"], "Use pool_adds_up instead"),
-        (
-            ["explore", "--config", "pd-ful"],
-            "Use pd-full, or another name that kvproof explain configs lists",
-        ),
         (["explore", "--invariant", "budget_is_used"], "is an ideal"),
         (["explore", "--config", "missing.json"], "No such file"),
         (["explore", "--config", "."], "not a regular file"),
@@ -117,8 +113,8 @@ def test_what_drives_vllm_is_refused_where_it_cannot_be_imported(
         ("stores.py:Stor", "has no attribute 'Stor'"),
         ("stores:Store", "is no KVConnectorBase_V1"),
         ("nowhere.stores:Store", "No module named 'nowhere'"),
-        ("broken:Store", "was never closed"),
-        ("broken.py:Store", "was never closed"),
+        ("broken:Store", "(broken.py, line 2)"),
+        ("broken.py:Store", "(broken.py, line 2)"),
         ("stores:", "has no attribute ''"),
     ],
 )

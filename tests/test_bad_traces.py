@@ -43,6 +43,11 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
     return "".join([*lines[: number - 1], json.dumps(record) + "\n", *lines[number:]])
 
 
+REASON = {"kind": "a", "says": "{b} is so", "facts": {"n": [1, [2, "c"], None]}}
+NESTED = REASON | {"facts": {"n": {"kind": 1}}}
+Q = "no engine named 'Q'"
+
+
 @pytest.mark.parametrize(
     ("number", "fields", "says"),
     [
@@ -54,37 +59,25 @@ def edited(lines: list[str], number: int, **fields: Any) -> str:
         (2, {"step": 3}, "is step 3 where step 1 belongs"),
         (2, {"event": {"type": "Sumbit", "engine": "P", "request": "r0"}}, "Sumbit"),
         (2, {"event": {"type": "Schedule", "engine": "P"}}, "without what it chose"),
-        (2, {"event": {"type": "Submit", "engine": "Q", "request": "r0"}}, "no engine named 'Q'"),
+        (2, {"event": {"type": "Submit", "engine": "Q", "request": "r0"}}, Q),
         (2, {"event": {"type": "Complete", "engine": "P", "failed": "x"}}, "request named 'x'"),
         (2, {"event": {"type": "Evict", "engine": "P", "block": 99}}, "P has no block 99"),
         (2, {"event": {"type": "Complete", "engine": "P", "accepted": {"x": 1}}}, "named 'x'"),
         (2, {"event": None}, "has no field event, finding or end"),
         (2, {"removed": None}, "only one of the fields changed and removed"),
         (3, {"changed": None, "removed": None}, "unlike the lines before it"),
+        (-1, {"finding": {"invariant": "x", "reasons": ["a sentence"]}}, "$.finding.reasons[0]"),
+        (-1, {"finding": {"invariant": "x", "reasons": [NESTED]}}, "facts[...].k"),
+        (-1, {"finding": {"invariant": "x", "reasons": [REASON], "about": {"engine": "Q"}}}, Q),
     ],
 )
 def test_broken_trace(
     refused: Any, lines: list[str], number: int, fields: dict[str, Any], says: str
 ) -> None:
+    """The finding is in the last line but one."""
+    number = number if number > 0 else len(lines) + number
     said = bad_trace(refused, edited(lines, number, **fields))
     assert f"Line {number} of bad.jsonl" in said
-    assert says in said
-
-
-REASON = {"kind": "a", "says": "{b} is so", "facts": {"n": [1, [2, "c"], None]}}
-
-
-@pytest.mark.parametrize(
-    ("finding", "says"),
-    [
-        ({"invariant": "x", "reasons": ["a sentence"]}, "$.finding.reasons[0]"),
-        ({"invariant": "x", "reasons": [REASON | {"facts": {"n": {"kind": 1}}}]}, "facts[...].k"),
-        ({"invariant": "x", "reasons": [REASON], "about": {"engine": "Q"}}, "no engine named 'Q'"),
-    ],
-)
-def test_broken_finding(refused: Any, lines: list[str], finding: dict[str, Any], says: str) -> None:
-    said = bad_trace(refused, edited(lines, len(lines) - 1, finding=finding))
-    assert f"Line {len(lines) - 1} of bad.jsonl" in said
     assert says in said
 
 

@@ -146,7 +146,6 @@ CHANGED = {
     "no log call": ("    return x\n", '    log.info("none")\n    return x\n', {"second"}),
     "async": ("def second", "async def second", {"second"}),
     "new function": ("def second", "def third():\n    pass\n\ndef second", {"third"}),
-    "removed function": ("def second(x):\n    return x\n", "", {"second"}),
     "function that is defined again": (
         "class Thing",
         "def second(x):\n    return x\n\nclass Thing",

@@ -2,7 +2,6 @@
 quickly."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -55,15 +54,12 @@ def grouped(*groups: dict[str, Any], **more: Any) -> dict[str, Any]:
         (jobs({"name": "x" * 65}), "Use text of 1 to 64 printable characters"),
         (jobs({"name": "a\x1b[31m"}), "$.jobs[0].name: name of job is 'a\\x1b[31m'"),
         (jobs({"prompt": "a?"}), "$.jobs[0].prompt: A prompt of job r0 has the token '?'"),
-        (jobs({"parts": ["ab", ""]}), "$.jobs[0].parts[1]: expected `str` of length >= 1"),
         (jobs({"follows": "r1"}, {}), "$.jobs[0].follows: Job r0 follows r1, and no earlier job"),
         (jobs({"prompt": "ß", "embeds": True}), "no capital"),
         (jobs({"embeds": True}, {"prompt": "A"}), "Use small letters for token ids"),
-        (pair(jobs=[{"name": "r0", "prompt": "ab"}] * 51), "$.jobs: expected `array` of length"),
         (pair(failures=-1), "$.failures: expected `int` >= 0"),
         (pair(aborts="false"), "$.aborts: expected `bool`, got `str`. Use true or false."),
         (pair(evictionss=True), "unknown field `evictionss`. Use evictions."),
-        (engines(num_blocks=10**30), "$.engines[0].num_blocks"),
         (engines(name="E"), "$.engines[1].name: Two engines have the name E"),
         (grouped({"kind": "ful"}), "kind: invalid enum value 'ful'. Use full."),
         (grouped({"kind": "window"}), "groups[0].window: window of group is 0"),
@@ -89,7 +85,6 @@ def grouped(*groups: dict[str, Any], **more: Any) -> dict[str, Any]:
             {**alone(), "jobs": [{"name": "r0"}]},
             "$.jobs[0]: object missing required field `prompt`. Use an object with name, prompt.",
         ),
-        ({**alone(), "job": []}, "Use jobs."),
         (
             engines(num_blocks=4),
             "$.engines[0].num_blocks: Job r0 needs 10 blocks",
@@ -106,15 +101,11 @@ def test_a_wrong_field_is_named(refused: Any, data: dict[str, Any], says: str) -
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "is not valid"),
         (b"{", "is not valid"),
-        (b"nul", "is not valid"),
         (b'{"engines": [], "engines": []}', "length >= 1"),
         (b'{"name": "\\ud800", "engines": []}', "surrogate"),
-        (b'{"name": "\xff"}', "is not UTF-8 text"),
         (b'{"engines":' * 100_000, "$.engines"),
         (b'{"engines": [{"num_blocks": ' + b"9" * 5000 + b"}]}", "$.engines[0].num_blocks"),
-        (b" " * (5 << 20), "larger than 4 MiB"),
     ],
 )
 def test_a_file_that_is_no_cluster(refused: Any, content: bytes, says: str) -> None:
@@ -154,7 +145,6 @@ def test_any_path_is_a_file_and_a_preset_comes_first(
         ("pd-defualt", "Use pd-default, or another name"),
         ("no/such", "cannot be read (No such file"),
         ("x" * 300, "File name too long"),
-        ("pipe", "not a regular file"),
         ("a\x1b[31m\ud800", "There is no cluster"),
         ("random:" + "9" * 5000, "has no seed"),
         ("random:\u0663", "has no seed"),
@@ -163,7 +153,6 @@ def test_any_path_is_a_file_and_a_preset_comes_first(
     ],
 )
 def test_a_name_of_nothing(refused: Any, name: str, says: str) -> None:
-    os.mkfifo("pipe")
     assert says in refused("explore", "--config", name)
 
 
