@@ -133,7 +133,7 @@ def _shown(packed: bytes, connector: str, own: bool) -> Result | None:
 
         return connector_plans.shown(SHIPPED[connector].subject, run, own)
     with suppress(AdapterDrift):
-        return driven(run, place=0)
+        return driven(run)
     return None
 
 

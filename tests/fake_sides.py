@@ -12,6 +12,7 @@ from kvproof.gate.difference.record import NOT_TAKEN, Broken, Course, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Workload, follow
 from kvproof.gate.search.comparison import Comparison
+from kvproof.invariants.registry import CHECKS
 from tests.two_machines import FULL, broken, result
 
 CRASH, LEAK = broken("engine_survives", length=6), broken("all_blocks_return", length=4)
@@ -24,7 +25,7 @@ def _whole(found: Result, run: Workload) -> Result:
     """A result that does not say how a run was taken: it was, to its end."""
     if found.course != NOT_TAKEN or not isinstance(run, Follow):
         return found
-    return replace(found, course=Course(ended=True))
+    return replace(found, course=Course(ended=True, judged=tuple(CHECKS)))
 
 
 def is_like(workload: Workload) -> bool:
@@ -68,7 +69,6 @@ class FakeSide:
         runs: Sequence[Workload],
         *,
         reach: bool = False,
-        place: int | None = None,
         judge: bool = True,
         **_more: bool,
     ) -> list[Result]:
@@ -77,8 +77,6 @@ class FakeSide:
         self.driven += [each.name for each in runs]
         self.watched += self.driven[-len(runs) :] if reach else []
         found = [_with_records(self.does(each), each) for each in runs]
-        if place is None:
-            return found
         return [_whole(each, run) for each, run in zip(found, runs, strict=True)]
 
     def accepts(self, _connector: str) -> Accepts:

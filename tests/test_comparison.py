@@ -352,7 +352,7 @@ def test_a_run_that_base_ends_before_the_break_of_head_does_not_decide(
     def head(workload: Workload) -> Result:
         if is_tried(workload):
             return result(workload.name, *[LEAK] * again)
-        record = Record(tuple(range(6)), broken=(Broken(LEAK.need, LEAK.place),), whole=True)
+        record = Record(tuple(range(6)), broken=(Broken(LEAK.need, LEAK.length - 1),), whole=True)
         return replaced_fields(result(workload.name, LEAK), records=(record,))
 
     found = compare(base, head, RUN)

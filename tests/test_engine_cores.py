@@ -320,19 +320,18 @@ class EngineSide(FakeSide):
         super().__init__(self._started)
         self.mistake = mistake
         self.plant = MISTAKES[mistake][0] if mistake else plant
-        self.place: int | None = None
         self.excused = False
 
-    def drive(self, runs, *, place=None, excused=False, **more):  # type: ignore[no-untyped-def]
-        self.place, self.excused = place, excused
-        return super().drive(runs, place=place, **more)
+    def drive(self, runs, *, excused=False, **more):  # type: ignore[no-untyped-def]
+        self.excused = excused
+        return super().drive(runs, **more)
 
     def _started(self, workload: Workload) -> Result:
         assert isinstance(workload, Engine | Engines)
         with self.ALONE, pytest.MonkeyPatch.context() as patch:
             if self.plant is not None:
                 self.plant(patch)
-            return side_plans.driven(workload, self.place, excused=self.excused)
+            return side_plans.driven(workload, excused=self.excused)
 
 
 @pytest.mark.live

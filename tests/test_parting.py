@@ -1,5 +1,5 @@
-"""A finding of base is mended only where head takes its run past the place and to the end, and has
-the same to judge there."""
+"""A finding of base is mended only where head takes its run to the end, and the check has something
+to judge there."""
 
 from typing import Any
 
@@ -7,77 +7,58 @@ import pytest
 
 from kvproof.gate.difference.judged import Break, followed
 from kvproof.gate.difference.parting import parting
-from kvproof.gate.difference.record import Course, Stands
+from kvproof.gate.difference.record import Course
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
-from kvproof.model.because import About
-from kvproof.model.config import Cluster
-from kvproof.model.events import Complete, Event, Schedule, Submit
-from kvproof.model.finding import Finding
+from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.signature import Signature
 from tests.fake_sides import CRASH, RUN, SOME, compared, first_only, shows
-from tests.reasons import said
 from tests.two_machines import FULL, broken, result, unkept
 
-EVENTS: tuple[Event, ...] = (Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1"))
-RUNS = Stands("E", "r1", "running", True)
-WAITS = Stands("E", "r1", "waiting", False)
-OTHER = Stands("E", "r0", "running", True)
+EVENTS = (Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1"))
+RULE = "promised_tokens_are_loaded"
+ALWAYS, AT_THE_END = "writer_is_alone", "every_request_can_finish"
 
 
-def found(check: str = "writer_is_alone", **about: Any) -> Break:
-    """A break at the last of EVENTS."""
-    finding = Finding(check, said("this", "not this"), About(**about))
-    return Break(Signature(check, "Submit", "full"), "", "", finding, FULL, EVENTS, 3, ())
-
-
-def whole(*stands: Stands, **more: Any) -> Course:
-    return Course(stands, **{"ended": True} | more)
+def whole(*judged: str, **more: Any) -> Course:
+    """A run that was taken to its end, in which these checks had something to judge."""
+    return Course(**{"ended": True, "judged": judged} | more)
 
 
 @pytest.mark.parametrize(
-    ("head", "says"),
+    ("found", "head", "says"),
     [
-        (whole(RUNS), ""),
-        (whole(RUNS, OTHER), ""),  # the finding is about r1
+        (broken(ALWAYS), whole(ALWAYS), ""),
         (
+            broken(ALWAYS),
             Course(dead="ValueError in allocate_slots: no\nmore"),
             "head dies (ValueError in allocate_slots: no)",
         ),
-        (whole(RUNS, skipped=2), "2 of its events are not possible on head"),
-        (whole(RUNS, ended=False), "the run does not come to its end on head"),
         (
-            whole(WAITS),
-            "head goes another way, r1 on E is waiting without blocks and running with blocks on "
-            "base",
+            broken(ALWAYS),
+            whole(ALWAYS, skipped=2),
+            "2 of its events are not possible on head",
         ),
-        (
-            whole(),
-            "head goes another way, r1 on E is absent and running with blocks on base",
-        ),
+        (broken(ALWAYS), whole(ended=False), "the run does not come to its end on head"),
+        (broken(ALWAYS), whole(), "the check has nothing to judge on head"),
+        (broken(AT_THE_END), whole(), ""),
+        (broken(AT_THE_END), whole(ended=False), "the run does not come to its end on head"),
+        (unkept(RULE), whole(RULE), ""),
+        (unkept(RULE), whole(RULE, ended=False), "the run does not come to its end on head"),
+        (unkept(RULE), whole(), "the check has nothing to judge on head"),
     ],
 )
-def test_it_is_said_how_head_leaves_the_run(head: Course, says: str) -> None:
-    one = found(engine="E", request="r1")
-    assert parting(one, whole(RUNS), head) == says
-    assert parting(one, whole(RUNS), head, 1) == (f"from event 2 on, {says}" if says else "")
+def test_it_is_said_how_head_leaves_the_run(found: Break, head: Course, says: str) -> None:
+    assert parting(found, head) == says
+    assert parting(found, head, 1) == (f"from event 2 on, {says}" if says else "")
 
 
-def test_a_run_that_does_not_end_on_base_is_mended_where_it_ends() -> None:
-    check = "every_request_can_finish"
-    assert parting(found(check), whole(RUNS, ended=False), whole(WAITS)) == ""
-    assert parting(found(check), whole(RUNS), whole(RUNS, ended=False))
-
-
-def test_a_machine_says_how_the_requests_stand_before_an_event() -> None:
-    cluster: Cluster = CLUSTERS["full"]
-    events = [Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1")]
-    for place, status in ((0, []), (1, ["waiting"]), (2, ["running"])):
-        course = followed(cluster, ModelMachine, events, place=place).course
-        assert [each.status for each in course.stands] == status
-        assert (course.ended, course.dead, course.skipped) == (True, "", 0)
+def test_a_machine_says_which_checks_had_something_to_judge() -> None:
+    course = followed(CLUSTERS["full"], ModelMachine, EVENTS).course
+    assert (course.ended, course.dead, course.skipped) == (True, "", 0)
+    assert "references_are_exact" in course.judged
+    assert RULE not in course.judged
 
 
 def dies(workload: Workload) -> Result:
@@ -149,47 +130,17 @@ def test_what_base_does_not_show_again_is_not_told() -> None:
         assert not list(both.of_base())
 
 
-RULE = "promised_tokens_are_loaded"
-
-
-def taken(*stands: Stands, **more: Any) -> Course:
-    """A plan of three actions that was taken to its end."""
-    return Course(stands, **{"ended": True, "judged": (RULE,)} | more)
-
-
-@pytest.mark.parametrize(
-    ("head", "says"),
-    [
-        (taken(RUNS), ""),
-        (
-            taken(RUNS, dead="ValueError in f: no\nmore", ended=False),
-            "head dies (ValueError in f: no)",
-        ),
-        (taken(RUNS, ended=False), "the run does not come to its end on head"),
-        (taken(RUNS, judged=()), "the check has nothing to judge on head"),
-        (
-            taken(WAITS),
-            "head goes another way, r1 on E is waiting without blocks and running with blocks on "
-            "base",
-        ),
-    ],
-)
-def test_where_head_leaves_a_plan_of_base(head: Course, says: str) -> None:
-    assert parting(unkept(RULE), taken(RUNS), head) == says
-
-
 def test_a_plan_that_head_keeps_is_mended_only_if_its_rule_judged_something() -> None:
     """The whole comparison: base breaks a check in a plan, and head takes it to its end."""
     broke = unkept(RULE)
 
     def base(workload: Workload) -> Result:
-        course = taken(RUNS)
-        return Result(workload.name, breaks=(broke,), course=course)
+        return Result(workload.name, breaks=(broke,), course=whole(RULE))
 
     for judged, kind in (((RULE,), "mended"), ((), "not comparable")):
 
         def head(workload: Workload, judged: tuple[str, ...] = judged) -> Result:
-            return Result(workload.name, course=taken(RUNS, judged=judged))
+            return Result(workload.name, course=whole(*judged))
 
         with compared(base, head) as both:
             both.drive([Plays("plans for example", "example", 0, 12)])
@@ -197,13 +148,6 @@ def test_a_plan_that_head_keeps_is_mended_only_if_its_rule_judged_something() ->
             [(told, one)] = both.of_base()
         assert (told, one.found) == (kind, broke)
         assert not both.introduced
-
-
-def test_what_names_no_request_is_about_all_of_its_engine() -> None:
-    base, head = whole(RUNS, OTHER), whole(WAITS, OTHER)
-    assert "goes another way" in parting(found(engine="E"), base, head)
-    assert "goes another way" in parting(found(), base, head)
-    assert parting(found(engine="D"), base, head) == ""
 
 
 def test_a_known_finding_in_two_runs_is_still_there() -> None:

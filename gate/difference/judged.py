@@ -19,9 +19,7 @@ from kvproof.gate.difference.record import (
     Need,
     Record,
     Recorder,
-    Stands,
     Taken,
-    standing,
 )
 from kvproof.gate.difference.workload import Fixed, Planned, follow
 from kvproof.invariants.check import Check
@@ -124,12 +122,6 @@ class Break:
         """The number of events or actions of the run."""
         return len(self.events) if self.plan is None else len(self.plan.parts)
 
-    @property
-    def place(self) -> int:
-        """The index of the event or action that breaks the check. A plan ends with a drain, which
-        is none of its actions."""
-        return self.length - 1 if self.plan is None else self.index_of_first
-
     def run(self, name: str) -> Fixed:
         """The run as a workload of this name."""
         if self.plan is None:
@@ -191,20 +183,19 @@ class Judgement:
 
 class JudgedMachine(Watched):
     """A machine whose violations are recorded in a judgement and do not end its run. `known` are
-    the known findings that may explain them. Several machines may share a judgement. The course of
-    the run says how the requests stand before the event of the index `place`."""
+    the known findings that may explain them. Several machines may share a judgement. `judged` are
+    the checks that had something to judge, when the run is over."""
 
     def __init__(
         self,
         machine: Machine,
         known: Iterable[KnownFinding] = (),
         judgement: Judgement | None = None,
-        place: int | None = None,
         note: Note | None = None,
     ) -> None:
         super().__init__(machine, known)
-        self.place, self.note = place, note
-        self.stands: tuple[Stands, ...] = ()
+        self.note = note
+        self.judged: tuple[str, ...] = ()
         self.judgement = Judgement() if judgement is None else judgement
         self.events: list[Event] = []
         self.seen: dict[Key, int] = {}
@@ -214,8 +205,6 @@ class JudgedMachine(Watched):
     def take(self, event: Event) -> Step:
         """Take one event."""
         step = super().take(event)
-        if len(self.events) == self.place:
-            self.stands = standing(step.before)
         self.events.append(step.event)
         self.judgement.steps += 1
         self.recorder.step(step, self.shown())
@@ -262,7 +251,7 @@ class JudgedMachine(Watched):
         dead = next((death.words for death in deaths), "")
         ended, events = not dead and termination.over(self.state), tuple(self.events)
         into = self.judgement
-        into.course = Course(self.stands, dead, ended, self.recorder.skipped)
+        into.course = Course(dead, ended, self.recorder.skipped, self.judged)
         into.records.append(self.recorder.made(whole=ended and not self.recorder.skipped))
         into.taken.append(Taken(self.cluster, events))
         super().close()
@@ -288,15 +277,13 @@ def followed(
     events: Iterable[Event],
     invariants: Iterable[Check] = tuple(CHECKS.values()),
     known: Iterable[KnownFinding] = (),
-    place: int | None = None,
     note: Note | None = None,
 ) -> Judgement:
     """One run that takes the stimuli of a trace and is then driven to its end. A stimulus that is
     not possible when its turn comes is skipped, because this machine made other choices. Exceptions
-    of the machine are passed on. `place` is the index of the event before which the requests of the
-    course stand."""
+    of the machine are passed on."""
     run = Taken(cluster, tuple(events))
-    return taken_again([run], make_machine, invariants, known, note, place)
+    return taken_again([run], make_machine, invariants, known, note)
 
 
 def taken_again(
@@ -305,12 +292,11 @@ def taken_again(
     invariants: Iterable[Check] = tuple(CHECKS.values()),
     known: Iterable[KnownFinding] = (),
     note: Note | None = None,
-    place: int | None = None,
 ) -> Judgement:
     """Each of these runs, as `followed` takes one."""
     judgement, checks, explaining = Judgement(), tuple(invariants), tuple(known)
     for run in runs:
-        machine = JudgedMachine(make_machine(run.cluster), explaining, judgement, place, note)
+        machine = JudgedMachine(make_machine(run.cluster), explaining, judgement, note)
         try:
             _follow(machine, run.events, checks)
         finally:
@@ -330,6 +316,7 @@ def _follow(machine: JudgedMachine, events: Iterable[Event], checks: tuple[Check
         elif not run.dead:
             machine.recorder.skipped += 1
     drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
+    machine.judged = tuple(run.tally.judged)
 
 
 def _only_output(run: Run) -> bool:

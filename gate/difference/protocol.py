@@ -26,14 +26,12 @@ class Look(_Message, frozen=True):
 
 
 class Drive(_Message, frozen=True):
-    """Drive a workload, in a fresh process. With `reach`, also say what it reaches. With
-    `place`, the index of an event of a run, also say how this side takes it. Without `judge`, no
-    check is asked: that is a quick look at the functions. With `excused`, also give the breaks that
-    have excuses."""
+    """Drive a workload, in a fresh process. With `reach`, also say what it reaches. Without
+    `judge`, no check is asked: that is a quick look at the functions. With `excused`, also give the
+    breaks that have excuses."""
 
     workload: Workload
     reach: bool = False
-    place: int | None = None
     judge: bool = True
     excused: bool = False
 

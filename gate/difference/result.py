@@ -30,7 +30,7 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     where they were asked for.
     `reached` has the changed files, functions and statements that were reached, as `Look` names
     them, where the run was `watched`; then `near` has the steps that executed the change of each
-    changed function. `course` is there only where it was asked for. `without_loops` says why some
+    changed function. `course` is how the last run was taken. `without_loops` says why some
     loops of engines could not be driven, and what their start-ups show is there; `unconnected`
     counts the start-ups without a loop because their connector has no place for the layers.
     """
@@ -61,18 +61,17 @@ def result_of(
     name: str,
     found: Judgement,
     *,
-    place: int | None = None,
     taken: bool = False,
     excused: bool = False,
 ) -> Result:
-    """The result with what was found in the runs of a workload. With `place`, it says how the last
-    run was taken, with `taken` it has the runs, and with `excused` the breaks that have excuses."""
+    """The result with what was found in the runs of a workload. With `taken`, it
+    has the runs, and with `excused` the breaks that have excuses."""
     return Result(
         name,
         breaks=tuple(found.breaks.values()),
         steps=found.steps,
         records=tuple(found.records),
-        course=NOT_TAKEN if place is None else found.course,
+        course=found.course,
         taken=tuple(found.taken) if taken else (),
         excused=tuple(found.excused.values()) if excused else (),
     )

@@ -11,7 +11,7 @@ import msgspec
 
 from kvproof.gate.difference.judged import Break, Judgement, Key, Note
 from kvproof.gate.difference.protocol import Accepts, KitConnector
-from kvproof.gate.difference.record import Course, Fatal, Record, Recorder, Stands
+from kvproof.gate.difference.record import Course, Fatal, Record, Recorder
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Planned, Play, Plays
 from kvproof.gate.side.drawn_plans import with_plans
@@ -67,9 +67,7 @@ def subject(workload: Play | Plays) -> TestedConnector:
     return SHIPPED[workload.connector].subject
 
 
-def drive(
-    workload: Play | Plays, into: Judgement, place: int | None, note: Note | None
-) -> dict[str, Any]:
+def drive(workload: Play | Plays, into: Judgement, note: Note | None) -> dict[str, Any]:
     """Judge the plans of a workload. Returns the kinds of their cache groups. Plans that this
     vLLM does not take are left out, and have an empty record. Raises AdapterDrift where the kit
     does not fit this vLLM, or all plans are refused."""
@@ -77,7 +75,7 @@ def drive(
     refused: list[RefusedPlan] = []
     for plan in these:
         try:
-            one = _Played(workload.connector, chosen, plan, place, note)
+            one = _Played(workload.connector, chosen, plan, note)
         except RefusedPlan as error:
             refused.append(error)
             into.records.append(Record())
@@ -94,7 +92,7 @@ def drive(
 
 def breaks(chosen: TestedConnector, plan: ConnectorPlan) -> tuple[Break, ...]:
     """What a plan breaks with a connector. Raises as `drive`."""
-    return tuple(_Played(chosen.name, chosen, plan, None, None).breaks.values())
+    return tuple(_Played(chosen.name, chosen, plan, None).breaks.values())
 
 
 def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Result | None:
@@ -107,7 +105,7 @@ def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Result | 
     if {*of_plan.classes} - {IMAGES.name} <= {*chosen.classes}:
         with contextlib.suppress(Exception, AdapterDrift):
             used, plan = of_plan if own else chosen, msgspec.convert(run.plan, ConnectorPlan)
-            played = _Played(used.name, used, plan, None, None)
+            played = _Played(used.name, used, plan, None)
             return Result(used.name, breaks=(*played.breaks.values(),), course=played.course)
     return None
 
@@ -129,12 +127,10 @@ class _Played:
         name: str,
         chosen: TestedConnector,
         plan: ConnectorPlan,
-        place: int | None,
         note: Note | None,
     ) -> None:
-        self.name, self.plan, self.place, self.note = name, plan, place, note
+        self.name, self.plan, self.note = name, plan, note
         self.features = used_by(Cluster(name, (plan.engine,)))
-        self.stands: tuple[Stands, ...] = ()
         self.died: Death | None = None
         self.died_at = 0
         self.waits = False
@@ -161,8 +157,6 @@ class _Played:
         self.result = EpisodeResult(findings, 0, 0, Counter())
 
     def _note(self, engine: Played, at: int, facts: list[Fact]) -> bool:
-        if at == self.place:
-            self.stands = tuple(Stands(*each) for each in engine.standing)
         if self.note is not None:
             event = self._event(at)
             shapes = dict.fromkeys(map(_shape, facts))
@@ -213,7 +207,6 @@ class _Played:
         """How the plan was taken."""
         dead = self.died.words if self.died else ""
         return Course(
-            stands=self.stands,
             dead=dead,
             ended=not dead and not self.waits and self.result.at > len(self.plan.actions),
             judged=tuple(name for name in CONTRACT if self.result.times_judged[name]),

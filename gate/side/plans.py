@@ -27,23 +27,21 @@ from kvproof.model.plans import connector, engine
 
 def driven(
     workload: Play | Plays | Engine | Engines,
-    place: int | None = None,
     note: Note | None = None,
     *,
     excused: bool = False,
 ) -> Result:
-    """What the plans of a workload break. With `place`, the index of an action, the result says how
-    a plan was taken. `note` is called after each action, or after each engine core. With `excused`,
-    the result has the breaks that have excuses. Raises AdapterDrift where this vLLM cannot be
-    driven like this."""
+    """What the plans of a workload break. `note` is called after each action, or after each engine
+    core. With `excused`, the result has the breaks that have excuses. Raises AdapterDrift where
+    this vLLM cannot be driven like this."""
     found = Judgement()
     if isinstance(workload, Engine | Engines):
         more = around_scheduler.drive(workload, found, note)
     else:
         from kvproof.gate.side import connector_plans  # imports all of vLLM
 
-        more = connector_plans.drive(workload, found, place, note)
-    result = result_of(workload.name, found, place=place, excused=excused)
+        more = connector_plans.drive(workload, found, note)
+    result = result_of(workload.name, found, excused=excused)
     return msgspec.structs.replace(result, **more)
 
 

@@ -142,14 +142,12 @@ def _failure(error: Exception) -> str:
 
 
 def _result(request: Drive, note: Note | None) -> Result:
-    workload, place = request.workload, request.place
+    workload = request.workload
     if isinstance(workload, Planned | Plays | Engines):
-        return plans.driven(workload, place, note, excused=request.excused)
+        return plans.driven(workload, note, excused=request.excused)
     known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
     if isinstance(workload, Follow):
-        found = judged.followed(
-            workload.cluster, unmade.made, workload.events, checks, known, place, note
-        )
+        found = judged.followed(workload.cluster, unmade.made, workload.events, checks, known, note)
     elif isinstance(workload, Again):
         found = judged.taken_again(workload.runs, unmade.made, checks, known, note)
     else:
@@ -164,7 +162,7 @@ def _result(request: Drive, note: Note | None) -> Result:
             note,
         )
     taken = request.judge and isinstance(workload, Episodes)
-    return result_of(workload.name, found, place=place, taken=taken, excused=request.excused)
+    return result_of(workload.name, found, taken=taken, excused=request.excused)
 
 
 def _recorded(request: RecordRun) -> Recorded:

@@ -40,11 +40,6 @@ class KitSide(FakeSide):
     def __init__(self, kind: str) -> None:
         super().__init__(self._played)
         self.shipped = Shipped(TestedConnector(kind), ("ours",))
-        self.place: int | None = None
-
-    def drive(self, runs, *, place=None, **more):  # type: ignore[no-untyped-def]
-        self.place = place
-        return super().drive(runs, place=place, **more)
 
     def accepts(self, connector: str) -> Accepts:
         with ONE_AT_A_TIME:
@@ -55,7 +50,7 @@ class KitSide(FakeSide):
         assert isinstance(workload, Play | Plays)
         with ONE_AT_A_TIME:
             SHIPPED["ours"] = self.shipped
-            return side_plans.driven(workload, self.place)
+            return side_plans.driven(workload)
 
 
 @pytest.fixture(autouse=True)
