@@ -1,10 +1,10 @@
-"""This module makes the report of a campaign. Two campaigns are shown side by side."""
+"""This module makes the report of a campaign."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kvproof.campaign.figures import CampaignFigures
 
-Row = tuple[str, ...]
+Row = tuple[str, str]
 
 
 def name(figures: CampaignFigures) -> str:
@@ -13,26 +13,23 @@ def name(figures: CampaignFigures) -> str:
     return f"vLLM {figures.vllm}" if figures.machine == "live" else f"the model{faults}"
 
 
-def _totals(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
+def _rows(figures: CampaignFigures) -> Iterator[Row]:
+    yield "campaign of", name(figures)
     for label in ("units", "runs", "steps", "corpus"):
-        yield label, *(f"{getattr(each, label):,}" for each in campaigns)
-    for label, field in ("abstract steps", "abstract_steps"), ("pairs of them", "pairs"):
-        yield label, *(f"{getattr(each, field):,}" for each in campaigns)
-    yield "findings", *(str(len(each.findings)) for each in campaigns)
-
-
-def _unseen(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
-    labels = {"abstract steps": "abstract_steps", "pairs": "pairs", "facts of plans": "plans"}
-    if not any(each.plan_units for each in campaigns):
-        del labels["facts of plans"]
+        yield label, f"{getattr(figures, label):,}"
+    yield "abstract steps", f"{figures.abstract_steps:,}"
+    yield "pairs of them", f"{figures.pairs:,}"
+    yield "findings", str(len(figures.findings))
+    labels = {"abstract steps": "abstract_steps", "pairs": "pairs"}
+    if figures.plan_units:
+        labels["facts of plans"] = "plans"
     for label, field in labels.items():
-        found = [each.unseen[field] for each in campaigns]
-        yield f"{label} that fresh units saw", *(f"{each.seen:,}" for each in found)
+        found = figures.unseen[field]
+        yield f"{label} that fresh units saw", f"{found.seen:,}"
         if field != "plans":  # no plan is followed
-            alone = (f"{each.by_followed_runs:,}" for each in found)
-            yield f"{label} that only followed runs saw", *alone
-        yield f"new {label} to expect", *(expected(each.in_next_unit) for each in found)
-        yield f"{label}, unseen at least", *(f"{each.unseen_at_least:,.0f}" for each in found)
+            yield f"{label} that only followed runs saw", f"{found.by_followed_runs:,}"
+        yield f"new {label} to expect", expected(found.in_next_unit)
+        yield f"{label}, unseen at least", f"{found.unseen_at_least:,.0f}"
 
 
 def expected(in_next_unit: float) -> str:
@@ -44,32 +41,16 @@ def expected(in_next_unit: float) -> str:
     return f"1 in {1 / in_next_unit:,.0f} units"
 
 
-def _findings(campaigns: Sequence[CampaignFigures]) -> Iterator[Row]:
-    found: dict[str, list[str]] = {}
-    for index, each in enumerate(campaigns):
-        for one in each.findings:
-            sign = one.signature
-            label = f"{sign.check} after {sign.event}" + (f" ({sign.feature})" * bool(sign.feature))
-            cells = found.setdefault(label, ["-"] * len(campaigns))
-            cells[index] = f"after {one.after_steps:,} steps: {one.reasons[-1]}"
-    for label, cells in sorted(found.items()):
-        yield label, *cells
-
-
-def lines(campaigns: Sequence[CampaignFigures]) -> Iterator[str]:
+def lines(figures: CampaignFigures) -> Iterator[str]:
     """Return the lines of the report."""
-    what = "campaigns" if len(campaigns) > 1 else "campaign"
-    yield f"{what + ' of:':<46}" + "".join(f"{name(each):>14}" for each in campaigns)
-    for rows in (_totals(campaigns), _unseen(campaigns)):
-        for label, *cells in rows:
-            yield f"{label + ':':<46}" + "".join(f"{cell:>14}" for cell in cells)
-    for label, *cells in _findings(campaigns):
-        yield f"FOUND {label}: {'; '.join(cells)}"
-    for index, each in enumerate(campaigns):
-        where = f" (campaign {index + 1})" if len(campaigns) > 1 else ""
-        for known, times in each.known.items():
-            yield f"known finding of this vLLM, met {times:,} times: {known}{where}"
-        for reason, unit in each.errors.items():
-            yield f"unit {unit} did not end: {reason}{where}"
-        for reason, unit in each.undriven.items():
-            yield f"not driven, first in unit {unit}: {reason}{where}"
+    for label, text in _rows(figures):
+        yield f"{label + ':':<46}{text:>14}"
+    for each in figures.findings:
+        after = f"after {each.after_steps:,} steps: {each.reasons[-1]}"
+        yield f"FOUND {each.signature.words}: {after}"
+    for known, times in figures.known.items():
+        yield f"known finding of this vLLM, met {times:,} times: {known}"
+    for reason, unit in figures.errors.items():
+        yield f"unit {unit} did not end: {reason}"
+    for reason, unit in figures.undriven.items():
+        yield f"not driven, first in unit {unit}: {reason}"

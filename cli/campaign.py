@@ -222,7 +222,7 @@ def _answer(
         }
 
     def text() -> None:
-        for line in lines([given]):
+        for line in lines(given):
             say(line)
         why = f": {reason.rstrip('.')}" if reason else ""
         again = " (--resume goes on)" if reason == INTERRUPTED else ""

@@ -26,7 +26,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "say what a name stands for that kvproof prints, and how to see it; list the "
     "invariants, the faults, the preset clusters; print a cluster as JSON",
     "report": "print a trace or a record: what each event changed, and what is wrong; or judge the "
-    "records of a prefill and a decode engine together; or print campaigns",
+    "records of a prefill and a decode engine together; or print a campaign",
     "gate": "judge a pull request to vLLM: drive base and head, and report what only head breaks",
     "connector": "run random episodes of a KV connector, and judge what it does to the KV cache",
     "doctor": "list which features of the installed vLLM kvproof can drive, and what is missing",

@@ -1,5 +1,5 @@
-"""`kvproof report`: show a trace, a record or campaigns in the terminal, or as a page. Two records,
-of a prefill and a decode engine, are put together and judged."""
+"""`kvproof report`: show a trace, a record or a campaign in the terminal, or a trace as a page. Two
+records, of a prefill and a decode engine, are put together and judged."""
 
 import argparse
 import sys
@@ -38,8 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         metavar="BESIDE",
         help="a second record: the first is then of the prefill engine and this of the decode "
-        "engine, and what only both show is judged; or the folder of another campaign, for example "
-        "of another release",
+        "engine, and what only both show is judged",
     )
     parser.add_argument(
         "--all", action="store_true", help="also show what does not concern the finding"
@@ -56,8 +55,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the file. The exit code is 0 where nothing is judged; two records have a verdict."""
-    if args.trace.is_dir() or (args.beside is not None and args.beside.is_dir()):
-        return _campaigns(args)
+    if args.trace.is_dir():
+        return _campaign(args)
     trace = read_either(args.trace)
     if args.html is not None and (args.beside is not None or isinstance(trace, Record)):
         raise UsageError(
@@ -93,26 +92,20 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _campaigns(args: argparse.Namespace) -> int:
-    """Print one campaign, or two side by side."""
-    folders = [args.trace, *([args.beside] if args.beside is not None else [])]
-    for folder in folders:
-        if not folder.is_dir():
-            raise UsageError(
-                f"{shown(folder)} is not the folder of a campaign. Use two of them, or two records."
-            )
-    if args.html is not None:
+def _campaign(args: argparse.Namespace) -> int:
+    """Print a campaign."""
+    if args.html is not None or args.beside is not None:
         raise UsageError(
-            "A folder is read as a campaign, and that has no page for a browser. Use kvproof "
-            "report without --html, or --html with the trace of a finding of the campaign."
+            f"{shown(args.trace)} is read as a campaign, and that has no page for a browser and "
+            "nothing beside it. Use kvproof report with this folder alone, or with a trace of it."
         )
-    campaigns = [figures(CampaignFolder(folder).state()) for folder in folders]
+    given = figures(CampaignFolder(args.trace).state())
 
     def text() -> None:
-        for line in lines(campaigns):
+        for line in lines(given):
             say(line)
 
-    return finish(args, 0, lambda: {"campaigns": campaigns}, text)
+    return finish(args, 0, lambda: {"figures": given}, text)
 
 
 def _record(args: argparse.Namespace, record: Record) -> int:

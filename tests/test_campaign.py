@@ -144,10 +144,11 @@ def test_findings_are_one_by_signature_and_replay(alone: Path, run: Any) -> None
     assert "reproduced" in out
 
 
-def test_two_campaigns_are_reported_side_by_side(alone: Path, run: Any, refused: Any) -> None:
-    code, out, _ = run("report", str(alone), str(alone))
+def test_a_campaign_is_reported(alone: Path, run: Any, refused: Any) -> None:
+    code, out, _ = run("report", str(alone))
     assert code == 0
     assert out.count("references_are_exact") == 1
+    assert "nothing beside it" in refused("report", str(alone), str(alone))
     assert "no page for a browser" in refused("report", str(alone), "--html", "new.html")
 
 
