@@ -28,10 +28,6 @@ FINDINGS = "findings"
 
 SIZE_MAX_MIB = 2048
 
-OLDER, READS_OLDER = (b'"kind":"start"', b'"kind":"loop"'), "53116692"
-"""What the file of an older campaign with plans of engine cores has, and the commit that reads
-it."""
-
 
 class CampaignSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The settings of a campaign. Only a campaign with the same settings can be continued. `vllm`
@@ -91,11 +87,6 @@ class CampaignFolder:
                 "campaign, or a trace file, such as trace.jsonl."
             )
         text = read_bytes(path, "campaign", SIZE_MAX_MIB)
-        if any(kind in text for kind in OLDER):
-            raise UsageError(
-                f"The file {shown(path)} has plans of start-ups or loops, as an older kvproof. Use "
-                f"the commit {READS_OLDER} of kvproof, which reads it."
-            )
         use = "the folder of a campaign"
         return decoded_json(text, CampaignState, f"The file {shown(path)}", use)
 

@@ -141,8 +141,7 @@ which little meets: kept runs have 60 events."""
 
 def dense_first(corpus: Sequence[CorpusEntry]) -> list[CorpusEntry]:
     """Order the entries: next comes always the one that shows the most abstract steps for its
-    length. A step that n entries before it show counts 1 / (1 + n). Entries of older campaigns do
-    not say what they show: they come last, in the order in which they were found."""
+    length. A step that n entries before it show counts 1 / (1 + n)."""
     times: Counter[str] = Counter()
 
     def cost(index: int) -> float:

@@ -25,7 +25,7 @@ class SeenBehaviour(Struct):
     others: Count = 0
 
 
-class Progress(Struct):
+class Progress(Struct, forbid_unknown_fields=True):
     """Merge what the first `units` units gave. `fresh_units` of them were random episodes, and
     `plan_units` random plans.
 
@@ -33,7 +33,6 @@ class Progress(Struct):
     `found_at_step` has the steps after which each finding was found, and `traces` its file in the
     folder. `errors` and `undriven` say why units gave nothing, with the first unit of each reason.
     `findings_at` has the length of `found` at the end of each round.
-    The file of an older campaign has further fields, which are passed over.
     """
 
     units: Count = 0

@@ -15,9 +15,9 @@ class WorkPart(Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a unit or of a result."""
 
 
-class CorpusEntry(WorkPart, frozen=True, tag_field="kind", tag="run", forbid_unknown_fields=False):
+class CorpusEntry(WorkPart, frozen=True, tag_field="kind", tag="run"):
     """A run to begin with: a cluster with its jobs, and stimuli in order. Where it was kept,
-    `shows` are its abstract steps. Entries of older campaigns had other fields beside these."""
+    `shows` are its abstract steps."""
 
     cluster: Cluster
     events: tuple[Event, ...]

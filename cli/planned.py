@@ -21,26 +21,18 @@ from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
 USE = "a file that kvproof gate wrote"
 
-READS_OLDER_LOOPS = "8ef2c8a3"
-
 
 def run(args: argparse.Namespace) -> int:
     """Start the engine of a plan, and print the checks that it breaks."""
     text, what = read_text(args.trace, "plan"), f"The file {shown(args.trace)}"
-    content = decoded_json(text, object, what, USE)
     kind = kind_of(text)
     if kind == KINDS["engine"]:
         raise UsageError(
             f"{what} is the plan of a connector. Use kvproof connector NAME --replay "
             f"{shown(args.trace)}, where NAME is the connector of the finding."
         )
-    if isinstance(content, dict) and "actions" in content and "layers" not in content:
-        raise UsageError(
-            f"{what} is the plan of a loop of an older kvproof, which did not name its layers. Use "
-            f"the commit {READS_OLDER_LOOPS} of kvproof, which reads it."
-        )
-    if kind != KINDS["layers"]:
-        raise UsageError(f"{what} is {kind}. Use a trace, a record, or the plan of an engine core.")
+    if kind and kind != KINDS["layers"]:
+        raise UsageError(f"{what} is {kind}. Use a trace, or the plan of an engine core.")
     plan = decoded_json(text, EnginePlan, what, USE)
     borrow(args.vllm, args.cache, live=True)
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()

@@ -158,11 +158,6 @@ def test_other_settings_are_refused(alone: Path, refused: Any, tmp_path: Path) -
     assert "not empty" in refused(*out, *FAULT)
     assert "cannot be read" in refused("campaign", "--out", str(tmp_path / "none"), "--resume")
     refused("campaign", "--out", str(tmp_path / "none"), "--from", str(tmp_path))
-    state = alone / "campaign.json"
-    (tmp_path / "old").mkdir()
-    older = state.read_bytes().replace(b'"kind":"run"', b'"kind":"loop"')
-    (tmp_path / "old" / state.name).write_bytes(older)
-    assert "an older kvproof. Use the commit " in refused("report", str(tmp_path / "old"))
 
 
 def test_a_unit_of_a_dying_worker_is_given_out_again_and_then_given_up() -> None:

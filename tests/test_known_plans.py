@@ -72,7 +72,6 @@ def broken(
         finding=Finding(check, (reason(says, says),)),
         cluster=Cluster("example", CLUSTERS["full"].engines),
         events=(),
-        index_of_first=0,
         after=after,
         statement=statement,
         plan=plan,

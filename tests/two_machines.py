@@ -62,12 +62,11 @@ def broken(
     events: tuple[Event, ...] = (Submit("E", "r0"), *[Complete("E")] * (length - 1))
     signature = Signature(check, event, "full")
     finding = Finding(check, said("this", yet))
-    return Break(signature, by, "", finding, FULL, events[:length], length - 1, after)
+    return Break(signature, by, "", finding, FULL, events[:length], after)
 
 
-def unkept(rule: str, actions: int = 3, *, at: int = 3, connector: str = "example") -> Break:
-    """A break of a check of the contract of connectors at an action of a plan; the one after the
-    last action is the drain."""
+def unkept(rule: str, actions: int = 3, *, connector: str = "example") -> Break:
+    """A break of a check of the contract of connectors in a plan of so many actions."""
     plan = ConnectorPlan(FULL.engines[0], tuple(RunSteps(times) for times in range(1, actions + 1)))
     return Break(
         Signature(rule, "Step", "full"),
@@ -75,9 +74,6 @@ def unkept(rule: str, actions: int = 3, *, at: int = 3, connector: str = "exampl
         "",
         Finding(rule, said("this", "not this")),
         FULL,
-        (),
-        at - 1,
-        (),
         plan=Play("", connector, msgspec.to_builtins(plan)),
         severity=CONTRACT[rule].severity,
     )

@@ -94,10 +94,8 @@ class Break:
     jobs of the run; the last event breaks the check.
 
     `by` is the name of the known finding that explains it, or an empty text. `death` is for an
-    engine's death "AssertionError in some_function", and `statement` is the statement that
-    raised it. `index_of_first` is the index (from 0) of the
-    event of this run at which the first check broke. `after` has what broke at earlier events, in
-    this order: this break may be its consequence.
+    engine's death "AssertionError in some_function", and `statement` is the statement that raised
+    it. `after` has what broke at earlier events, in this order: this break may be its consequence.
 
     A break of a connector, or of an engine core, has its plan in `plan` and no events. The cluster
     is the engine of the plan of a connector, else it has a name alone. Its check is one of the
@@ -110,7 +108,6 @@ class Break:
     finding: Finding
     cluster: Cluster
     events: tuple[Event, ...] = ()
-    index_of_first: int = 0
     after: tuple[Key, ...] = ()
     statement: str = ""
     plan: Planned | None = None
@@ -240,7 +237,6 @@ class JudgedMachine(Watched):
             finding=finding,
             cluster=self.cluster,
             events=tuple(self.events),
-            index_of_first=next(iter(self.seen.values()), now) - 1,
             after=tuple(key for key, at in self.seen.items() if at < now),
             statement=dead.statement if dead is not None else "",
         )

@@ -246,7 +246,6 @@ class _Played:
             death=died.place if died else "",
             finding=finding,
             cluster=Cluster(self.name, (engine,)),
-            index_of_first=at - 1,
             after=after,
             statement=died.statement if died else "",
             plan=Play("", self.name, msgspec.to_builtins(plan)),
