@@ -45,8 +45,7 @@ def run(
                 start_new_session=True,  # Ctrl-C of the terminal reaches kvproof, which ends it
             )
             started.append(process)
-        with interruption.stopping(end):
-            out, err = process.communicate(timeout=timeout_s)
+        out, err = process.communicate(timeout=timeout_s)
     except BaseException:
         end()
         for process in started:

@@ -2,8 +2,8 @@
 
 The first signal raises KeyboardInterrupt in the main thread. Code that keeps what was done runs its
 work in `stoppable()`. Code that must not be cut in the middle runs in `held()`, and looks at
-`requested()` itself. Other processes are ended with `stopping()`. A second signal ends the process
-at once.
+`requested()` itself. Who waits for another process ends it where KeyboardInterrupt comes. A second
+signal ends the process at once.
 
 Python runs a handler between two of its own instructions, so a signal during a call of C code is
 seen when that call returns. Code of others may swallow a KeyboardInterrupt (vLLM has a bare
@@ -32,7 +32,6 @@ _received: signal.Signals | None = None
 _first_at = 0.0
 """The time of the first signal, by `time.monotonic`."""
 _held = 0
-_stops: list[Callable[[], object]] = []
 
 
 def requested() -> bool:
@@ -110,19 +109,6 @@ def held() -> Iterator[Callable[[], bool]]:
         check()
 
 
-@contextmanager
-def stopping(stop: Callable[[], object]) -> Iterator[None]:
-    """Wait for another process, in any thread: the first signal calls `stop`, and then
-    KeyboardInterrupt is raised here too."""
-    _stops.append(stop)
-    try:
-        check()
-        yield
-    finally:
-        _stops.remove(stop)
-    check()
-
-
 def exit_code(code: int) -> int:
     """130 after SIGINT, 143 after SIGTERM, 129 after SIGHUP, else `code`."""
     return code if _received is None else 128 + _received
@@ -142,20 +128,12 @@ def _handle(number: int, _frame: Any) -> None:
         return
     _received, _first_at = signal.Signals(number), time.monotonic()
     sys.unraisablehook = lambda _: None
-    _call_stops()
     if not _held:
         raise KeyboardInterrupt
 
 
-def _call_stops() -> None:
-    for stop in list(_stops):
-        with suppress(Exception):  # what is stopped may have ended by itself
-            stop()
-
-
 def _end() -> None:
     """End the process at once."""
-    _call_stops()
     with suppress(OSError):
         os.write(2, b"\nInterrupted again: ended at once.\n")
     os._exit(exit_code(1))

@@ -53,6 +53,7 @@ from kvproof.gate.side.drawn_plans import accepted_by_both, one_sided, past_deat
 from kvproof.gate.source.statements import Places
 from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
+from kvproof.model import interruption
 from kvproof.model.config.features.registry import used_by
 from kvproof.model.severity import Severity
 from kvproof.reports.gate_output import Class
@@ -126,6 +127,7 @@ class Comparison:
 
     def at_once(self, on_base: Callable[[Side], A], on_head: Callable[[Side], B]) -> tuple[A, B]:
         """What two functions return that run at the same time, one with each side. Raises Ended."""
+        interruption.check()  # the threads may still wait for what was asked before
         first, second = self._pool.submit(on_base, self.base), self._pool.submit(on_head, self.head)
         return first.result(), second.result()
 

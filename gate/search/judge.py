@@ -4,7 +4,7 @@ import argparse
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from kvproof.gate.difference.compare import Candidate, of_one_shape
@@ -90,15 +90,14 @@ def _compared(
     found = GateOutcome(reason="interrupted")
     with (
         interruption.stoppable(),  # an interruption is also raised where the processes are ended
+        ExitStack() as at_the_end,  # its threads may wait for a process until that is ended
         started("base", base) as on_base,
         started("head", head) as on_head,
     ):
         comparison = Comparison(on_base, on_head, args.seed)
-        try:
-            found = _Judge(args, comparison, changes, line).run()
-        finally:
-            comparison.close()
-    return found
+        at_the_end.callback(comparison.close)
+        found = _Judge(args, comparison, changes, line).run()
+    return found  # noqa: RET504 (an interruption leaves the first one)
 
 
 class _Judge:

@@ -141,8 +141,7 @@ def started(name: str, environment: Mapping[str, str]) -> Iterator[Side]:
                 os.killpg(process.pid, signal.SIGKILL)
 
         try:
-            with interruption.stopping(end):
-                yield Side(name, process, errors)
+            yield Side(name, process, errors)
         finally:
             end()
             process.communicate()

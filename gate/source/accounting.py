@@ -9,8 +9,8 @@ import ast
 from collections.abc import Iterator
 
 from kvproof.gate.source.files import Package
-from kvproof.gate.source.units import Module
-from kvproof.gate.source.uses import GETATTR, Parts, Uses
+from kvproof.gate.source.units import GETATTR, Module
+from kvproof.gate.source.uses import Parts
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.contract.features import FEATURES
 from kvproof.live.contract.table import TABLE
@@ -113,13 +113,12 @@ class Accounting:
         if module is None or name == GETATTR:  # what is asked of it is followed where it is asked
             return
         self.within = "" if file.startswith(FOLLOWED) else f"{file.split('/')[0]}/"
-        uses = self.package.uses(file)
-        for statement in uses.body if name == EVERYTHING else uses.tops.get(name, ()):
+        for statement in module.tree.body if name == EVERYTHING else module.tops.get(name, ()):
             if not isinstance(statement, ast.Import | ast.ImportFrom):
-                self._statement(file, module, uses, statement)
+                self._statement(file, module, statement)
 
-    def _statement(self, file: str, module: Module, uses: Uses, statement: ast.stmt) -> None:
-        used = uses.of(statement)
+    def _statement(self, file: str, module: Module, statement: ast.stmt) -> None:
+        used = module.used(statement)
         for parts in used.parts:
             target = used.imports.get(parts[0])
             if target is not None:
@@ -133,7 +132,7 @@ class Accounting:
         if target is not None:
             self._ask(target.module, (target.attribute, *parts[1:]))
             return True
-        if parts[0] in self.package.uses(file).tops:
+        if parts[0] in module.tops:
             self._need(file, parts[0])
             return True
         for star in module.imports.stars:
@@ -150,7 +149,7 @@ class Accounting:
             self._need(file, EVERYTHING)
             return
         known = self._look_up(file, module, parts)
-        if GETATTR in self.package.uses(file).tops:
+        if GETATTR in module.tops:
             self._need(file, GETATTR)
             target = module.imports.for_types.get(parts[0])
             if not known and target is not None:

@@ -5,7 +5,6 @@ from collections.abc import Collection
 from pathlib import Path
 
 from kvproof.gate.source.units import ERRORS, Module
-from kvproof.gate.source.uses import Uses
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import read_bytes, shown
 
@@ -31,7 +30,6 @@ class Package:
         self.files: dict[str, Path] = {}
         self.links: dict[str, str] = {}
         self.parsed: dict[str, Module | None] = {}
-        self.used: dict[str, Uses] = {}
         self.shared: dict[str, Package] = {}
         if not (folder / "__init__.py").is_file():
             raise UsageError(
@@ -59,16 +57,6 @@ class Package:
         if file not in self.parsed:
             self.parsed[file] = self._parsed(file)
         return self.parsed[file]
-
-    def uses(self, file: str) -> Uses:
-        """What a file that can be read uses by name."""
-        if file in self.shared:
-            return self.shared[file].uses(file)
-        if file not in self.used:
-            module = self.module(file)
-            assert module is not None
-            self.used[file] = Uses(module.tree.body, module.imports.package)
-        return self.used[file]
 
     def share(self, other: "Package", different: Collection[str]) -> None:
         """Use what another package parses, for the files that are the same."""

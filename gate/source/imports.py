@@ -1,4 +1,4 @@
-"""What the names stand for that a module imports."""
+"""What binds the names of a module, and what those stand for that it imports."""
 
 import ast
 import collections.abc
@@ -33,7 +33,8 @@ class Imports:
     `targets` has all that is imported at any place of its body, `for_types` what only a type
     checker imports, `stars` the modules of which everything is imported. `plain` are the names
     whose import may stand anywhere: nothing else binds them. `runs` are the imported modules, each
-    with the names that it must have, and with an empty one."""
+    with the names that it must have, and with an empty one. `bound` has what binds each name of the
+    module, as often as it does, and `tops` the statements that do where the module runs."""
 
     def __init__(self, body: list[ast.stmt], name: str, is_package: bool) -> None:
         package = name if is_package else name.rpartition(".")[0]
@@ -41,25 +42,31 @@ class Imports:
         self.targets: dict[str, ImportTarget] = {}
         self.for_types: dict[str, ImportTarget] = {}
         self.stars: list[str] = []
-        bound: dict[str, set[object]] = {}
-        for node in names.within(body):
-            known = {}
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                known = dict(pairs(node, package))
-            for each in names.binds(node):
-                bound.setdefault(each, set()).add(known.get(each, node))
+        self.tops: dict[str, list[ast.stmt]] = {}
+        self.bound: dict[str, list[object]] = {}
+        for statement in body:
+            for is_typed, node in _scope(statement):
+                self._add(statement, node, is_typed)
         top = [node for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
         self.runs = {(module, name) for node in top for module, name in _runs(node, package)}
-        plain = {each for node in top for each in names.binds(node) if len(bound[each]) == 1}
-        for is_typed, node in _everywhere(body):
-            for local, target in pairs(node, package):
-                if local == "*":
-                    self.stars.append(target.module)
-                elif is_typed:
-                    self.for_types.setdefault(local, target)
-                else:
-                    self.targets[local] = target
+        plain = {e for node in top for e in names.binds(node) if len({*self.bound[e]}) == 1}
         self.plain = {each: str(self.targets[each]) for each in plain if each in self.targets}
+
+    def _add(self, statement: ast.stmt, node: ast.AST, is_typed: bool) -> None:
+        """Note what a node in a statement of the module binds."""
+        known: dict[str, ImportTarget] = {}
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            known = dict(pairs(node, self.package))
+            self.stars += [target.module for name, target in known.items() if name == "*"]
+            for name in known.keys() - {"*"}:
+                if is_typed:
+                    self.for_types.setdefault(name, known[name])
+                else:
+                    self.targets[name] = known[name]
+        for name in names.binds(node):
+            self.bound.setdefault(name, []).append(known.get(name, node))
+            if not is_typed:
+                self.tops.setdefault(name, []).append(statement)
 
     def may_do_more_than(self, other: "Imports") -> bool:
         """Whether importing this module may fail or have an effect where importing another one has
@@ -78,17 +85,17 @@ def is_plain(node: ast.stmt, found: Imports) -> bool:
     return all(names.imported_as(alias) in found.plain for alias in node.names)
 
 
-def _everywhere(body: list[ast.stmt]) -> Iterator[tuple[bool, ast.Import | ast.ImportFrom]]:
-    """The imports of a body, and whether only a type checker sees them."""
-    stack: list[tuple[bool, ast.AST]] = [(False, node) for node in reversed(body)]
+def _scope(statement: ast.stmt) -> Iterator[tuple[bool, ast.AST]]:
+    """All nodes of a statement in the scope of its module, and whether only a type checker sees
+    each."""
+    stack: list[tuple[bool, ast.AST]] = [(False, statement)]
     while stack:
         is_typed, node = stack.pop()
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield is_typed, node
-        elif isinstance(node, ast.If) and logs.for_types_only(node):
+        yield is_typed, node
+        if isinstance(node, ast.If) and logs.for_types_only(node):
             stack.extend((True, each) for each in node.body)
             stack.extend((is_typed, each) for each in node.orelse)
-        elif not isinstance(node, ast.expr):
+        else:
             stack.extend((is_typed, each) for each in names.here(node))
 
 

@@ -5,11 +5,16 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import cached_property
 from typing import NamedTuple
 
 from kvproof.gate.source import form, imports, logs, names
+from kvproof.gate.source.uses import Used, used
 
 MODULE = "<module>"
+
+GETATTR = "__getattr__"
+"""The function of a module that gives what it does not bind."""
 
 ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 """What Python raises for a text that is not a program."""
@@ -46,13 +51,31 @@ class Module:
             warnings.simplefilter("ignore")
             self.tree = ast.parse(content)
         self.imports = imports.Imports(self.tree.body, name, is_package)
-        bound = [name for node in names.within(self.tree.body) for name in names.binds(node)]
-        has_logger = any(map(logs.is_logger, self.tree.body)) and bound.count("logger") == 1
+        loggers = len(self.imports.bound.get("logger", ()))
+        has_logger = any(map(logs.is_logger, self.tree.body)) and loggers == 1
         self.forms = form.Forms(self.imports.plain, has_logger)
         self.has_logger = has_logger
+        self._used: dict[ast.stmt, Used] = {}
         self.units: dict[str, Unit] = {}
         self._collect(self.tree.body, "")
         self._add(MODULE, self.tree, 1, max(1, len(self.lines)))
+
+    @cached_property
+    def tops(self) -> dict[str, list[ast.stmt]]:
+        """The statements at the top of the module that bind each name, or give the value of a name
+        that `__getattr__` of the module reads in a table."""
+        found = dict(self.imports.tops)
+        if GETATTR in found:
+            for statement in self.tree.body:
+                for key, value in names.table(statement).items():
+                    found.setdefault(key, [ast.Expr(value)])
+        return found
+
+    def used(self, statement: ast.stmt) -> Used:
+        """What a statement of the module uses by name. Each is read once."""
+        if statement not in self._used:
+            self._used[statement] = used(statement, self.imports.package)
+        return self._used[statement]
 
     def _add(self, name: str, node: ast.AST, line: int, end_line: int) -> None:
         nodes: tuple[ast.AST, ...] = (node,)
@@ -111,7 +134,7 @@ class Module:
     def is_table(self, node: ast.stmt) -> bool:
         """Whether a statement makes a table of which `__getattr__` of the module gives the values
         one by one, as `vllm.envs` does."""
-        return "__getattr__" in self.units and bool(names.table(node))
+        return GETATTR in self.units and bool(names.table(node))
 
     def _entries(
         self, body: list[ast.stmt], is_module: bool, keeps_annotations: bool

@@ -1,12 +1,9 @@
-"""What the code of one module uses by name."""
+"""What a statement uses by name."""
 
 import ast
 from typing import NamedTuple
 
 from kvproof.gate.source import form, imports, logs, names
-
-GETATTR = "__getattr__"
-"""The function of a module that gives what it does not bind."""
 
 Parts = tuple[str, ...]
 """A name with attributes: `a.b.c` is three parts."""
@@ -19,52 +16,20 @@ class Used(NamedTuple):
     imports: dict[str, imports.ImportTarget]
 
 
-class Uses:
-    """What each statement at the top of a module uses. Each is read once."""
-
-    def __init__(self, body: list[ast.stmt], package: str) -> None:
-        self.body = body
-        self.package = package
-        self.by_statement: dict[ast.stmt, Used] = {}
-        self.tops: dict[str, list[ast.stmt]] = {}
-        for statement in body:
-            if isinstance(statement, (*names.FUNCTIONS, ast.ClassDef)):
-                self.tops.setdefault(statement.name, []).append(statement)
-                continue
-            for node in names.within(_runs(statement)):
-                for name in names.binds(node):
-                    self.tops.setdefault(name, []).append(statement)
-        if GETATTR in self.tops:
-            for statement in body:
-                for key, value in names.table(statement).items():
-                    self.tops.setdefault(key, [ast.Expr(value)])
-
-    def of(self, statement: ast.stmt) -> Used:
-        """What a statement uses."""
-        if statement not in self.by_statement:
-            self.by_statement[statement] = self._read(statement)
-        return self.by_statement[statement]
-
-    def _read(self, statement: ast.stmt) -> Used:
-        parts: set[Parts] = set()
-        targets: dict[str, imports.ImportTarget] = {}
-        stack: list[ast.AST] = [statement]
-        while stack:
-            node = stack.pop()
-            if isinstance(node, ast.Name | ast.Attribute) and (found := names.chain(node)):
-                parts.add(found)
-            elif isinstance(node, ast.Import | ast.ImportFrom):
-                targets.update(imports.pairs(node, self.package))
-            else:
-                stack += _inner(node)
-        return Used(frozenset(parts), targets)
-
-
-def _runs(statement: ast.stmt) -> list[ast.stmt]:
-    """A statement without what only a type checker reads."""
-    if isinstance(statement, ast.If) and logs.for_types_only(statement):
-        return statement.orelse
-    return [statement]
+def used(statement: ast.stmt, package: str) -> Used:
+    """What a statement of a module in this package uses."""
+    parts: set[Parts] = set()
+    targets: dict[str, imports.ImportTarget] = {}
+    stack: list[ast.AST] = [statement]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.Name | ast.Attribute) and (found := names.chain(node)):
+            parts.add(found)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            targets.update(imports.pairs(node, package))
+        else:
+            stack += _inner(node)
+    return Used(frozenset(parts), targets)
 
 
 def _inner(node: ast.AST) -> list[ast.AST]:
