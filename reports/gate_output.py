@@ -78,18 +78,6 @@ class GateFunction(OutputPart, frozen=True, kw_only=True):
     not_seen: tuple[str, ...] = ()
 
 
-Ran = Literal["fails", "passes", "cannot run", "not run"]
-"""The result of a pytest file."""
-
-
-class GateReproducer(OutputPart, frozen=True, kw_only=True):
-    """A pytest file in vLLM's own terms. It was run: the results on head and on base."""
-
-    path: str
-    head: Ran
-    base: Ran
-
-
 class GateFinding(OutputPart, frozen=True, kw_only=True):
     """A violation on base or head, seen again in a fresh process.
 
@@ -100,10 +88,11 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
     invariant. `also` has the signatures of what else this side alone breaks in that run, with the
     kinds of the facts that contradict each other. `known` is the known finding that explains it, or
     null. `fails` is whether it makes the exit code 1. `parting` says where head leaves a run that
-    is not comparable, else it is null. A finding about a connector has its name in kvproof's table
-    in `connector`, its plan in `trace`, and in `command` the words of the kvproof command that
-    plays the plan, without a vLLM. `excuses` says what a break is excused with where it is judged
-    on one vLLM alone."""
+    is not comparable, else it is null. `reproducer` is a pytest file in vLLM's own terms, which was
+    run: it fails on head and passes on base. A finding about a connector has its name in kvproof's
+    table in `connector`, its plan in `trace`, and in `command` the words of the kvproof command
+    that plays the plan, without a vLLM. `excuses` says what a break is excused with where it is
+    judged on one vLLM alone."""
 
     kind: Class
     invariant: str
@@ -119,7 +108,7 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
     fails: bool
     places: tuple[GatePlace, ...] = ()
     trace: str | None = None
-    reproducer: GateReproducer | None = None
+    reproducer: str | None = None
     also: tuple[str, ...] = ()
     parting: str | None = None
     connector: str | None = None

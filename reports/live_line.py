@@ -29,7 +29,7 @@ def show(text: str) -> None:
     global _logged_at
     clear()
     if wanted():
-        sys.stderr.write(one_line(text, columns(sys.stderr) - 1) + "\r")
+        sys.stderr.write(one_line(text, columns() - 1) + "\r")
         sys.stderr.flush()
         screen.live_line_shown = True
     elif time.monotonic() - _logged_at > LINE_EVERY_S:

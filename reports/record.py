@@ -25,7 +25,7 @@ REQUESTS_MAX = 12
 
 def show(file: TextIO, record: Record, *, whole: bool = False) -> None:
     """Print the record in the width of the file. With `whole`, all events are shown."""
-    print_lines(file, _lines(record, columns(file), whole=whole))
+    print_lines(file, _lines(record, columns(), whole=whole))
 
 
 def _lines(record: Record, width: int, *, whole: bool) -> Iterator[ScreenLine]:

@@ -5,7 +5,7 @@ because a name of the user is never markup.
 """
 
 import os
-import re
+import shutil
 import sys
 import textwrap
 from collections.abc import Iterable
@@ -23,7 +23,7 @@ WIDTH_MIN, WIDTH_MAX = 20, 1000
 """The narrowest and the widest terminal whose width is used, in columns."""
 
 HEIGHT = 25
-"""The lines of a console. Nothing depends on it, but without it rich reads COLUMNS and LINES."""
+"""The lines of a console, on which nothing depends."""
 
 HANG = 4
 """The column in which the further lines of a text begin, counted from 0."""
@@ -41,10 +41,10 @@ def clear() -> None:
         sys.stderr.flush()
 
 
-def columns(file: TextIO | None = None) -> int:
-    """Return the width of an output (by default standard output) in columns: that of the
-    environment variable COLUMNS, else that of its terminal, else 80."""
-    width = _wanted() or _of_terminal(sys.stdout if file is None else file) or WIDTH
+def columns() -> int:
+    """Return the width of all outputs in columns: that of the environment variable COLUMNS, else
+    that of the terminal, else 80."""
+    width = shutil.get_terminal_size((WIDTH, HEIGHT)).columns
     return min(max(width, WIDTH_MIN), WIDTH_MAX)
 
 
@@ -52,22 +52,7 @@ def folds(file: TextIO | None = None) -> bool:
     """Whether `say` breaks lines: on a terminal, and where COLUMNS is set on standard output and
     standard error. Elsewhere a program may read the lines, and they stay whole."""
     file = sys.stdout if file is None else file
-    return file.isatty() or (file in (sys.stdout, sys.stderr) and _wanted() > 0)
-
-
-def _wanted() -> int:
-    """Return the number in COLUMNS; 0 if it is unset or no number of columns."""
-    text = os.environ.get("COLUMNS", "")
-    return int(text) if re.fullmatch(r"[0-9]{1,6}", text) else 0
-
-
-def _of_terminal(file: TextIO) -> int:
-    """Return the columns of the terminal that a file is; 0 if it is none, or if its size is
-    unknown."""
-    try:
-        return os.get_terminal_size(file.fileno()).columns if file.isatty() else 0
-    except (OSError, ValueError):
-        return 0
+    return file.isatty() or (file in (sys.stdout, sys.stderr) and bool(os.environ.get("COLUMNS")))
 
 
 def folded(text: str, width: int, hang: int = HANG) -> list[str]:
@@ -116,7 +101,7 @@ def show(file: TextIO, lines: Iterable[ScreenLine]) -> None:
     from rich.text import Text
 
     clear()
-    screen, width = console(file), columns(file)
+    screen, width = console(file), columns()
     for line in lines:
         for part in line.folded(width):
             screen.print(Text(part.text, style=part.style))
@@ -128,7 +113,7 @@ def say(text: str = "", hang: int = HANG, file: TextIO | None = None) -> None:
     clear()
     file = sys.stdout if file is None else file
     text = printable(text)
-    for line in folded(text, columns(file), hang) if hang and folds(file) else [text]:
+    for line in folded(text, columns(), hang) if hang and folds(file) else [text]:
         print(line, file=file)
 
 
@@ -140,7 +125,7 @@ def console(file: TextIO, width: int | None = None) -> "Console":
     terminal = file.isatty()
     return Console(
         file=file,
-        width=width or columns(file),
+        width=width or columns(),
         height=HEIGHT,
         force_terminal=terminal,
         color_system="auto" if terminal else None,

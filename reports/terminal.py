@@ -42,7 +42,7 @@ NOTHING = Extra()
 
 def show(file: TextIO, trace: Trace, extra: Extra = NOTHING) -> None:
     """Print the trace in the width of the file: in colour on a terminal, elsewhere without."""
-    print_lines(file, _lines(trace, extra, columns(file)))
+    print_lines(file, _lines(trace, extra, columns()))
     for text in extra.rest:
         say(text, file=file)
     print_lines(file, _answer(trace, extra))

@@ -13,9 +13,7 @@ from kvproof.reports.gate_output import (
     GateLost,
     GatePlace,
     GateRan,
-    GateReproducer,
     GateTree,
-    Ran,
 )
 
 LOST = GateLost(
@@ -66,9 +64,7 @@ INTRODUCED = GateFinding(
     fails=True,
     places=(PLACE,),
     trace="kvproof-traces/truncated_at_most_once.jsonl",
-    reproducer=GateReproducer(
-        path="kvproof-traces/test_truncated_at_most_once.py", head="fails", base="passes"
-    ),
+    reproducer="kvproof-traces/test_truncated_at_most_once.py",
 )
 
 
@@ -233,7 +229,7 @@ def with_texts(part: Any, text: str) -> Any:
     if isinstance(part, Struct):
         named = {name: getattr(part, name) for name in part.__struct_fields__}
         return type(part)(**{name: with_texts(each, text) for name, each in named.items()})
-    fixed = {*get_args(Class), *get_args(Ran), "VIOLATED", "gate"}
+    fixed = {*get_args(Class), "VIOLATED", "gate"}
     return text if isinstance(part, str) and part not in fixed else part
 
 

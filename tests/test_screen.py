@@ -49,7 +49,7 @@ def said(text: str) -> str:
     ("columns", "width"),
     [
         *[("20", 20), ("200", 200), ("1", 20), ("999999", 1000)],
-        *[(text, 80) for text in ("0", "abc", "-5", "", "9" * 5000, "٣", "²", "80.5", " ")],
+        *[(text, 80) for text in ("0", "abc", "-5", "", "9" * 5000, "²", "80.5", " ")],
     ],
 )
 def test_the_width_is_that_of_columns_or_80(
@@ -57,7 +57,7 @@ def test_the_width_is_that_of_columns_or_80(
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
     monkeypatch.setenv("LINES", columns)
-    assert screen.columns(io.StringIO()) == width
+    assert screen.columns() == width
     assert screen.console(io.StringIO()).width == width
 
 

@@ -34,7 +34,7 @@ def _unjudged(gate: Gate) -> Iterator[str]:
 def _finding(gate: Gate, finding: GateFinding) -> str:
     text = [words.not_true(finding), f"Found: {words.plain(finding.sentence)}"]
     if finding.reproducer is not None:
-        text.append(f"Reproducer: {words.result(finding.reproducer)}")
+        text.append(f"Reproducer: {words.reproducer(finding.reproducer)}")
     if (again := words.replay(gate, finding)) is not None:
         text.append(f"Replay it: {words.plain(again)}")
     # What makes the job red is an error, whatever its severity.

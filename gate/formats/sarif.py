@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 import kvproof
 from kvproof.gate.formats import sentences as words
-from kvproof.model.files.reading import shown
 from kvproof.reports.gate_output import Class, Gate, GateFinding, GatePlace
 
 SCHEMA = (
@@ -56,12 +55,6 @@ def document(gate: Gate) -> str:
         "originalUriBaseIds": {ROOT: {"description": _text("the root of vLLM's repository")}},
         "invocations": [_invocation(gate)],
         "results": [_result(gate, each, ids.index(each.invariant)) for each in gate.findings],
-        "properties": {
-            "verdict": gate.verdict,
-            "seed": gate.seed,
-            "head": words.tree(gate.head),
-            "base": words.tree(gate.base),
-        },
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 
@@ -97,7 +90,6 @@ def _result(gate: Gate, finding: GateFinding, index: int) -> dict[str, Any]:
         "locations": [_location(place) for place in places],
         "partialFingerprints": {"kvproofSignature/v1": signature},
         "baselineState": STATES[finding.kind],
-        "properties": _properties(finding),
     }
     if finding.kind not in ("introduced", "costs"):
         why = f"{finding.kind}: base has it, so the pull request does not introduce it"
@@ -110,26 +102,9 @@ def _message(gate: Gate, finding: GateFinding) -> str:
     command = words.replay(gate, finding)
     again = f"\nReplay it: {command}" if command else ""
     if finding.reproducer is not None:
-        again += f"\nReproducer: {words.result(finding.reproducer)}"
+        again += f"\nReproducer: {words.reproducer(finding.reproducer)}"
     first = f"It is not always true that {words.must_be_true(finding)}." if finding.sentence else ""
     return f"{first}\nFound: {words.plain(finding.sentence)}{again}".strip()
-
-
-def _properties(finding: GateFinding) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "severity": words.plain(finding.severity),
-        "signature": words.plain(finding.signature),
-        "cluster": words.plain(finding.cluster),
-        "workload": words.plain(finding.workload),
-        "fails": finding.fails,
-    }
-    if finding.parting is not None:
-        found["parting"] = words.plain(finding.parting)
-    if finding.known is not None:
-        found["known"] = words.plain(finding.known)
-    if finding.trace is not None:
-        found["trace"] = shown(finding.trace)
-    return found
 
 
 def _location(place: GatePlace) -> dict[str, Any]:

@@ -58,7 +58,6 @@ def rows(gate: Gate, finding: GateFinding, *, here: bool = False) -> list[tuple[
     """What is told of a finding, for a reader on this machine (`here`) or on another: labels and
     texts."""
     excuses = f"{words.named(finding.excuses)}; base needs no such excuse here"
-    reproducer = finding.reproducer
     every = (
         ("must be true", words.must_be_true(finding)),
         ("found", words.plain(finding.sentence)),
@@ -68,7 +67,7 @@ def rows(gate: Gate, finding: GateFinding, *, here: bool = False) -> list[tuple[
         ("excuse", excuses if finding.excuses else ""),
         ("where", words.where(finding.places)),
         (RUN, words.run_of(finding) if finding.events else ""),
-        ("reproducer", words.result(reproducer) if reproducer is not None else ""),
+        ("reproducer", words.reproducer(finding.reproducer) if finding.reproducer else ""),
         (REPLAY, words.replay(gate, finding, here=here) or ""),
     )
     return [(label, text) for label, text in every if text]

@@ -23,7 +23,6 @@ from kvproof.reports.gate_output import (
     GateLost,
     GatePlace,
     GateRan,
-    GateReproducer,
     GateTree,
 )
 from kvproof.reports.terminal import shell_word
@@ -211,11 +210,10 @@ def numbered(events: Sequence[str], first: int = 1) -> list[str]:
     ]
 
 
-def result(reproducer: GateReproducer) -> str:
-    """The file of a reproducer, and its results on both trees."""
-    base = "was not run" if reproducer.base == "not run" else reproducer.base
-    found = f"it {reproducer.head} on head and {base} on base"
-    return f"{shown(reproducer.path)} (a pytest file that needs vLLM alone): {found}"
+def reproducer(path: str) -> str:
+    """The file of a reproducer, which was run on both trees."""
+    what = "a pytest file that needs vLLM alone"
+    return f"{shown(path)} ({what}): it fails on head and passes on base"
 
 
 def replay(gate: Gate, finding: GateFinding, *, here: bool = False) -> str | None:

@@ -34,7 +34,7 @@ from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import live_line
-from kvproof.reports.gate_output import Class, GateCost, GateReproducer
+from kvproof.reports.gate_output import Class, GateCost
 
 Environment = Mapping[str, str]
 
@@ -125,55 +125,71 @@ class _Judge:
         self.search = Search(comparison, changes, self.until, self._fails, line.show, longest)
         self.seen: tuple[Seen, Seen] | None = None
         self.announced: Key | None = None
+        self.costs: list[GateCost] = []
+        self.introduced: list[Confirmed] = []
+        self.written: list[tuple[Confirmed, Written]] = []
+        self.of_base: dict[tuple[Class, Key], Confirmed] = {}
         comparison.notify = self._announce_first
         comparison.may_try = self._may_weigh
 
     def run(self) -> GateOutcome:
         """Search, shrink and write. An interruption keeps what was found."""
-        cannot, found_costs = "", list[GateCost]()
+        cannot = ""
         with interruption.stoppable() as stopped, self._noted():
             cannot = self._searched()
             if not (cannot or self._fails()):
-                self.line.show("comparing what costs more ...")
-                self.comparison.weigh_needs(self._may_weigh, self._may_weigh_choices)
-                if self._may_weigh():
-                    weighed = costs(self.comparison, self._may_weigh)
-                    found_costs = weighed.costs
-                    self.not_written += (f"not confirmed: {each}" for each in weighed.unconfirmed)
-                else:
-                    self.not_written.append("what costs more: no time is left")
-        written: list[tuple[Confirmed, Written]] = []
-        of_base: dict[tuple[Class, Key], Confirmed] = {}
-        introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
+                self._weigh()
+        self.introduced = sorted(self.comparison.introduced, key=lambda one: severity(one.found))
         with interruption.stoppable() as stopped_later, self._noted():
-            while introduced and len(written) < WRITTEN_MAX:
-                interruption.check()
-                self._announce(introduced[0])
-                runs = FURTHER_RUNS_MAX if written else RUNS_MAX
-                introduced[0] = one = shorter(self.comparison, introduced[0], self.end, runs)
-                interruption.check()
-                written.append(self._written(one))
-                reported = {one.found.key} | one.also
-                rest = introduced[1:]
-                introduced = [e for e in rest if not of_one_shape(e.found.key, reported)]
-            self.line.show("taking the runs of base on head ...")
-            for kind, one in self.comparison.of_base() if not cannot else ():
-                of_base.setdefault((kind, one.found.key), one)
-                if time.monotonic() > self.end:
-                    self.not_written.append("the other findings of base on head: no time is left")
-                    break
-        written += [(one, Written()) for one in introduced]
+            self._write_introduced()
+            if not cannot:
+                self._take_runs_of_base()
         if stopped or stopped_later:
             cannot = "interrupted"
         return GateOutcome(
-            written,
-            [(kind, one) for (kind, _), one in of_base.items()],
+            [*self.written, *((one, Written()) for one in self.introduced)],
+            [(kind, one) for (kind, _), one in self.of_base.items()],
             self.seen,
             self.comparison,
             self._not_run(),
             cannot or self._unjudged(),
-            costs=found_costs,
+            costs=self.costs,
         )
+
+    def _weigh(self) -> None:
+        """Confirm what head does more often than base, and what costs more. Raises Ended."""
+        self.line.show("comparing what costs more ...")
+        self.comparison.weigh_needs(self._may_weigh, self._may_weigh_choices)
+        if self._may_weigh():
+            weighed = costs(self.comparison, self._may_weigh)
+            self.costs = weighed.costs
+            self.not_written += (f"not confirmed: {each}" for each in weighed.unconfirmed)
+        else:
+            self.not_written.append("what costs more: no time is left")
+
+    def _write_introduced(self) -> None:
+        """Shrink and write the gravest of what is introduced. What breaks with one of them too is
+        told there. Raises Ended, and KeyboardInterrupt."""
+        while self.introduced and len(self.written) < WRITTEN_MAX:
+            interruption.check()
+            self._announce(self.introduced[0])
+            runs = FURTHER_RUNS_MAX if self.written else RUNS_MAX
+            one = shorter(self.comparison, self.introduced[0], self.end, runs)
+            self.introduced[0] = one
+            interruption.check()
+            self.written.append(self._written(one))
+            reported = {one.found.key} | one.also
+            rest = self.introduced[1:]
+            self.introduced = [e for e in rest if not of_one_shape(e.found.key, reported)]
+
+    def _take_runs_of_base(self) -> None:
+        """Find out what became on head of what base breaks. Raises Ended."""
+        self.line.show("taking the runs of base on head ...")
+        for kind, one in self.comparison.of_base():
+            self.of_base.setdefault((kind, one.found.key), one)
+            if time.monotonic() > self.end:
+                self.not_written.append("the other findings of base on head: no time is left")
+                break
 
     def _searched(self) -> str:
         """Search. Returns why head cannot be judged, or an empty text."""
@@ -250,7 +266,7 @@ class _Judge:
         self.line.show(f"writing a reproducer of {stem} ...")
         return one, Written(path, recorded.events, self._reproducer(path))
 
-    def _reproducer(self, path: Path) -> GateReproducer | None:
+    def _reproducer(self, path: Path) -> Path | None:
         """A pytest file beside the trace of the gravest finding, or of the next of which there can
         be one: its author waits for the answer. None where none fails on head and passes on
         base."""
@@ -267,7 +283,7 @@ class _Judge:
             self.not_written.append(f"a reproducer of {shown(path)}: {made}")
             return None
         self.reproduced = True
-        return GateReproducer(path=str(made), head="fails", base="passes")
+        return made
 
     def _not_run(self) -> list[str]:
         """What was not judged, one line each."""

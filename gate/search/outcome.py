@@ -34,7 +34,6 @@ from kvproof.reports.gate_output import (
     GateLost,
     GatePlace,
     GateRan,
-    GateReproducer,
     GateTree,
 )
 
@@ -48,7 +47,7 @@ class Written(NamedTuple):
 
     trace: Path | None = None
     events: tuple[str, ...] = ()
-    reproducer: GateReproducer | None = None
+    reproducer: Path | None = None
     command: tuple[str, ...] = ()
 
 
@@ -241,7 +240,7 @@ def _finding(
         fails=fails,
         places=tuple(_place(each, confirmed.reached) for each in executed or called),
         trace=str(written.trace) if written.trace else None,
-        reproducer=written.reproducer,
+        reproducer=str(written.reproducer) if written.reproducer else None,
         also=tuple(sorted(key.words for key in confirmed.also)),
         parting=confirmed.parting or None,
         excuses=tuple(each.says for each in found.key.excuses),
