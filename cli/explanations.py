@@ -433,6 +433,20 @@ def _event(name: str) -> Explanation:
     )
 
 
+def _functions() -> list[str]:
+    return sorted({each for called in FUNCTIONS.values() for each in called})
+
+
+def _function(name: str) -> Explanation:
+    events = [event for event, called in FUNCTIONS.items() if name in called]
+    return Explanation(
+        kind="a function of vLLM",
+        name=name,
+        sentence=f"A printed trace names it at {', '.join(events)}.",
+        see=tuple(f"kvproof explain {event}" for event in events),
+    )
+
+
 BY_SEVERITY = {name: each for each in Severity for name in (each.words, each.option)}
 
 
@@ -532,6 +546,7 @@ KINDS: dict[str, Kind] = {
     "events": Kind(
         "the events of a run, and what a step chooses", lambda: EVENTS, _event, whole=True
     ),
+    "functions": Kind("the functions of vLLM that a printed trace names", _functions, _function),
     "verdicts": Kind("the words that an answer begins with", lambda: VERDICTS, _verdict),
 }
 """Each kind by the name under which `kvproof explain` lists it."""

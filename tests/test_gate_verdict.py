@@ -141,8 +141,7 @@ def test_a_difference_is_reported_with_its_trace_and_its_place(judged: Any) -> N
         ("vllm/v1/core/block_pool.py", 10, "BlockPool.free")
     ]
     assert [(r.stem, r.found.key) for r in head.records] == [("engine_survives", CRASH.key)]
-    made = finding.reproducer
-    assert (made.path, made.head, made.base) == ("test_t.py", "fails", "passes")
+    assert finding.reproducer == "test_t.py"
     assert gate.reached == (SOME,)
 
 
