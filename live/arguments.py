@@ -43,6 +43,27 @@ class Reads:
         return AdapterDrift(why, self.entry)
 
 
+def hooked(
+    owner: Any,
+    method: str,
+    *names: str,
+    before: Callable[..., object] = lambda *_: None,
+    after: Callable[..., object] = lambda *_: None,
+) -> None:
+    """Call a function before each call of an object's method, with these arguments of the call, and
+    one after it, with its result and then the arguments. Raises AdapterDrift as `Reads` does."""
+    call, reads = getattr(owner, method), Reads(owner, method, *names)
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        given = reads(args, kwargs)
+        before(*given)
+        result = call(*args, **kwargs)
+        after(result, *given)
+        return result
+
+    setattr(owner, method, called)
+
+
 class Given:
     """The arguments of calls of a bound method, each found by its parameter's name or position.
 

@@ -3,12 +3,12 @@ becomes facts."""
 
 import copy
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from kvproof.live import adapt
-from kvproof.live.arguments import Reads
+from kvproof.live.arguments import hooked
 from kvproof.live.connectors import hidden
 from kvproof.live.connectors.earlier import EarlierLoads, EarlierRequests
 from kvproof.live.connectors.listeners import LookUps, NamedPrefixes, Prompts, listen
@@ -74,6 +74,7 @@ class ObservedEngine:
         self.facts: list[Fact] = []
         self.arrived = self.steps = self.steps_with_tokens = self.failed_loads = 0
         self.last_reset: LastReset | None = None
+        self.computed_of: dict[str, tuple[int, bool]] = {}
         self.forgets = False
         self.given_up: dict[str, int] = {}
         self.named = NamedPrefixes(plan.engine.hash_block_size)
@@ -349,87 +350,64 @@ class ObservedEngine:
 
     def _listen(self, connector: Any) -> None:
         """Record the answers of the scheduler side of the connector."""
-        original = connector.get_num_new_matched_tokens
-        allocated = connector.update_state_after_alloc
-        computed_of: dict[str, tuple[int, bool]] = {}
-
-        of_match = Reads(connector, "get_num_new_matched_tokens", "request", "num_computed_tokens")
-        of_load = Reads(connector, "update_state_after_alloc", "request", "num_external_tokens")
-
-        def matched(*args: Any, **kwargs: Any) -> Any:
-            answer = original(*args, **kwargs)
-            request, num_computed_tokens = of_match(args, kwargs)
-            tokens, later = answer
-            computed_of[request.request_id] = num_computed_tokens, later
-            self.lookups.look_up(request, num_computed_tokens)
-            name, whole = request.request_id, request.num_tokens
-            skipped = bool(request.skip_reading_prefix_cache)
-            self._note_match(Matched(name, num_computed_tokens, tokens, later, whole, skipped))
-            return answer
-
-        def promised(*args: Any, **kwargs: Any) -> Any:
-            request, num_external_tokens = of_load(args, kwargs)
-            self.lookups.admit(request, num_external_tokens)
-            if num_external_tokens:
-                name = request.request_id
-                start, later = computed_of[name]
-                computes_all = request.skip_reading_prefix_cache
-                twice = self.earlier_loads.begin(
-                    name,
-                    self.owners.beside[name],
-                    self.owners.prompts[name],
-                    start,
-                    start + num_external_tokens,
-                    self.owners.loads,
-                )
-                load = Promised(name, start, num_external_tokens, later, computes_all, *twice)
-                self.owners.loads[name] = load
-                self.facts.append(load)
-                self.prompts.promise(name, start, num_external_tokens)
-            return allocated(*args, **kwargs)
-
-        def ended(name: str) -> Callable[..., Any]:
-            finish, of_end = getattr(connector, name), Reads(connector, name, "request")
-
-            def finished(*args: Any, **kwargs: Any) -> Any:
-                answer = finish(*args, **kwargs)
-                [request] = of_end(args, kwargs)
-                well = request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
-                if well:  # the last token of an answer is not computed
-                    self._note_computed(request, request.num_tokens - 1)
-                self.earlier.end(request.request_id, well=well)
-                if answer[0]:
-                    self.facts.append(BlocksKept(request.request_id))
-                return answer
-
-            return finished
-
-        def reset(*args: Any, **kwargs: Any) -> Any:
-            self.facts.append(StoreReset())
-            self.clock.order.forget_copies()
-            self.announced.clear()
-            self.earlier.reset(self.scheduler.requests)
-            answer = empty(*args, **kwargs)
-            self.forgets = answer is True
-            return answer
-
-        def events(*args: Any, **kwargs: Any) -> list[Any]:
-            answer = [*self.queued, *(taken(*args, **kwargs) or ())]
-            self.queued.clear()
-            self.answers.append(sorted(map(shown.plain, answer), key=repr))
-            self.counts["events published"] += len(answer)
-            for event in answer:
-                self._note_event(event)
-            return answer
-
-        self._queued_events = taken = connector.take_events
-        connector.take_events = events
-        empty, connector.reset_cache = connector.reset_cache, reset
-        connector.get_num_new_matched_tokens = matched
-        connector.update_state_after_alloc = promised
+        asked = "get_num_new_matched_tokens", "request", "num_computed_tokens"
+        hooked(connector, *asked, after=self._matched)
+        allocated = "update_state_after_alloc", "request", "num_external_tokens"
+        hooked(connector, *allocated, before=self._promised)
         for name in ("request_finished", "request_finished_all_groups"):
             if hasattr(connector, name):
-                setattr(connector, name, ended(name))
+                hooked(connector, name, "request", after=self._finished)
+        hooked(connector, "reset_cache", before=self._resets, after=self._was_reset)
+        self._queued_events = connector.take_events
+        connector.take_events = self._take_events
+
+    def _matched(self, answer: tuple[int | None, bool], request: Any, computed: int) -> None:
+        tokens, later = answer
+        name, whole = request.request_id, request.num_tokens
+        self.computed_of[name] = computed, later
+        self.lookups.look_up(request, computed)
+        skipped = bool(request.skip_reading_prefix_cache)
+        self._note_match(Matched(name, computed, tokens, later, whole, skipped))
+
+    def _promised(self, request: Any, tokens: int) -> None:
+        self.lookups.admit(request, tokens)
+        if not tokens:
+            return
+        name = request.request_id
+        start, later = self.computed_of[name]
+        known = self.owners.beside[name], self.owners.prompts[name]
+        twice = self.earlier_loads.begin(name, *known, start, start + tokens, self.owners.loads)
+        load = Promised(name, start, tokens, later, request.skip_reading_prefix_cache, *twice)
+        self.owners.loads[name] = load
+        self.facts.append(load)
+        self.prompts.promise(name, start, tokens)
+
+    def _finished(self, answer: tuple[bool, Any], request: Any) -> None:
+        well = request.status.name in ("FINISHED_LENGTH_CAPPED", "FINISHED_STOPPED")
+        if well:  # the last token of an answer is not computed
+            self._note_computed(request, request.num_tokens - 1)
+        self.earlier.end(request.request_id, well=well)
+        if answer[0]:
+            self.facts.append(BlocksKept(request.request_id))
+
+    def _resets(self) -> None:
+        self.facts.append(StoreReset())
+        self.clock.order.forget_copies()
+        self.announced.clear()
+        self.earlier.reset(self.scheduler.requests)
+
+    def _was_reset(self, answer: object) -> None:
+        self.forgets = answer is True
+
+    def _take_events(self, *args: Any, **kwargs: Any) -> list[Any]:
+        """The events of the connector, with those that were taken out of it before."""
+        answer = [*self.queued, *(self._queued_events(*args, **kwargs) or ())]
+        self.queued.clear()
+        self.answers.append(sorted(map(shown.plain, answer), key=repr))
+        self.counts["events published"] += len(answer)
+        for event in answer:
+            self._note_event(event)
+        return answer
 
 
 def introduce(workers: Sequence[Any], scheduler: Any) -> None:

@@ -78,45 +78,40 @@ USED_AGAIN = (("store_threshold", 2),)
 CANONICAL = (("canonical_layout", True),)
 """Files in a form that does not depend on the number of ranks."""
 
-OFFLOADING = TestedConnector(
-    "OffloadingConnector",
-    OFFLOADED,
-    ranks=True,
-    asks=LIMITS,
-    replicas=True,
-    in_pages=True,
-    options=(ANSWERS, USED_AGAIN),
-    by_block=True,
+
+def _offloading(
+    extra: Mapping[str, Any], in_pages: bool = True, by_block: bool = True, **more: Any
+) -> TestedConnector:
+    """vLLM's OffloadingConnector with these settings."""
+    return TestedConnector(
+        "OffloadingConnector", extra, in_pages=in_pages, by_block=by_block, **more
+    )
+
+
+def _tiered(**tier: Any) -> dict[str, Any]:
+    """The settings with this tier behind the CPU tier."""
+    return {**OFFLOADED, "spec_name": "TieringOffloadingSpec", "secondary_tiers": [tier]}
+
+
+OFFLOADING = _offloading(
+    OFFLOADED, ranks=True, asks=LIMITS, replicas=True, options=(ANSWERS, USED_AGAIN)
 )
-SMALL = TestedConnector(
-    "OffloadingConnector",
-    {"cpu_bytes_to_use": 2**14},
-    asks=LIMITS,
-    in_pages=True,
-    options=(ANSWERS, USED_AGAIN),
-    by_block=True,
-)
+SMALL = _offloading({"cpu_bytes_to_use": 2**14}, asks=LIMITS, options=(ANSWERS, USED_AGAIN))
 """Room for four chunks: while they are copied, nothing else can be stored, and later it can."""
 
-WIDE = TestedConnector(
-    "OffloadingConnector",
+WIDE = _offloading(
     {**OFFLOADED, "blocks_per_chunk": 2, "eviction_policy": "arc"},
+    by_block=False,
     asks=LIMITS,
-    in_pages=True,
     options=(ANSWERS, USED_AGAIN),
 )
-CHUNKS = TestedConnector(
-    "OffloadingConnector",
-    {**OFFLOADED, "block_size": 8, "eviction_policy": "arc"},
-    equal_blocks=True,
-    in_pages=True,
+CHUNKS = _offloading(
+    {**OFFLOADED, "block_size": 8, "eviction_policy": "arc"}, by_block=False, equal_blocks=True
 )
 """Chunks of several blocks; vLLMs before July 2026 have no `blocks_per_chunk`."""
 
-SELF_DESCRIBING = TestedConnector(
-    "OffloadingConnector",
-    {**OFFLOADED, "blocks_per_chunk": 2, "self_describing_kv_events": True},
-    in_pages=True,
+SELF_DESCRIBING = _offloading(
+    {**OFFLOADED, "blocks_per_chunk": 2, "self_describing_kv_events": True}, by_block=False
 )
 """Options with which KV events carry tokens."""
 STATES = TestedConnector(
@@ -128,27 +123,19 @@ STATES = TestedConnector(
 """The connector that saves the hidden states of prompts."""
 
 ANOTHER: tuple[Another, ...] = ("", "model", "dtype")
-FILES = TestedConnector(
-    "OffloadingConnector",
-    {
-        **OFFLOADED,
-        "spec_name": "TieringOffloadingSpec",
-        "secondary_tiers": [{"type": "fs", "root_dir": "{tmp}"}],
-    },
+FILES = _offloading(
+    _tiered(type="fs", root_dir="{tmp}"),
     forgets=True,
     restarts=ANOTHER,
     replicas=True,
-    in_pages=True,
     options=(ANSWERS, CANONICAL),
-    by_block=True,
 )
-ROOMY = TestedConnector(
-    "OffloadingConnector",
+ROOMY = _offloading(
     {"cpu_bytes_to_use": 2**20},
+    in_pages=False,
     keeps_prompts=True,
     ranks=True,
     options=(ANSWERS,),
-    by_block=True,
 )
 """Room for more prompts than an episode has, so that none is forgotten."""
 ON_DISK = (
@@ -167,54 +154,23 @@ SIMPLE = TestedConnector(
     options=(ON_DISK,),
     by_block=True,
 )
-LAZY = TestedConnector(
-    SIMPLE.name,
-    {**SIMPLE.extra, "lazy_offload": True},
-    ranks=True,
-    options=(ON_DISK,),
-    by_block=True,
-)
+LAZY = replace(SIMPLE, extra={**SIMPLE.extra, "lazy_offload": True}, replicas=False)
 SIMPLE_ROOMY = TestedConnector(
     SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True, by_block=True
 )
-KEPT_FILES = TestedConnector(
-    FILES.name,
-    FILES.extra,
-    keeps_prompts=True,
-    forgets=True,
-    restarts=ANOTHER,
-    in_pages=True,
-    by_block=True,
-)
+KEPT_FILES = replace(FILES, keeps_prompts=True, replicas=False, options=())
 STORE = ("bucket", "endpoint_override", "access_key", "secret_key")
 """The settings of an object store that vLLM requires; it requires the access keys only until June
 2026."""
 
-OBJECTS = TestedConnector(
-    "OffloadingConnector",
-    {
-        **OFFLOADED,
-        "spec_name": "TieringOffloadingSpec",
-        "secondary_tiers": [{"type": "obj", "store_config": dict.fromkeys(STORE, "")}],
-    },
-    forgets=True,
-    restarts=ANOTHER,
-    in_pages=True,
-    by_block=True,
+OBJECTS = _offloading(
+    _tiered(type="obj", store_config=dict.fromkeys(STORE, "")), forgets=True, restarts=ANOTHER
 )
 """A connector with an object store behind its CPU tier."""
-PEERS = TestedConnector(
-    "OffloadingConnector",
-    {
-        **OFFLOADED,
-        "spec_name": "TieringOffloadingSpec",
-        "secondary_tiers": [{"type": "p2p", "unbound_store_timeout_s": LEASE_S}],
-        "tier_poll_interval_s": 0,
-    },
+PEERS = _offloading(
+    {**_tiered(type="p2p", unbound_store_timeout_s=LEASE_S), "tier_poll_interval_s": 0},
     forgets=True,
     restarts=("",),
-    in_pages=True,
-    by_block=True,
 )
 """With another engine behind the CPU tier. No thread polls this tier between steps, as one does by
 default since 0.33.0: what it does would depend on the time."""

@@ -1,6 +1,7 @@
 """One entry of the contract: something of vLLM that the adapter uses."""
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 _PARTS = re.compile(
@@ -87,6 +88,12 @@ def entries(feature: str, *lines: tuple[str, str]) -> tuple[Entry, ...]:
         Entry(feature, tuple(map(place, places.split(" | "))), used_for)
         for places, used_for in lines
     )
+
+
+def shared(feature: str, known: Iterable[Entry], *names: str) -> tuple[Entry, ...]:
+    """The entries of these names, which other features have too."""
+    of_names = {entry.name: entry for entry in known}
+    return tuple(of_names[name]._replace(feature=feature) for name in names)
 
 
 def alike(pattern: str, used_for: str, *names: str) -> list[tuple[str, str]]:

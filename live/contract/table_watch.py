@@ -3,30 +3,42 @@
 They are looked up on the engine itself (see `watch.watching`). What a class sets in its
 constructor is looked up in its code."""
 
-from kvproof.live.contract.entry import alike, entries
+from kvproof.live.contract import table_core, table_features, table_kit, table_transfers
+from kvproof.live.contract.entry import alike, entries, shared
 from kvproof.live.contract.table_core import CONFIG, OUTPUTS, REQUEST, UTILS
 
 OUTPUT = "vllm.v1.core.sched.output"
 
+SHARED = shared(
+    "watching",
+    (*table_core.ENTRIES, *table_features.ENTRIES, *table_transfers.ENTRIES, *table_kit.ENTRIES),
+    *("Scheduler.requests", "Scheduler.running", "Scheduler.connector", "Scheduler.vllm_config"),
+    *("Scheduler.kv_cache_manager", "Scheduler.kv_cache_config"),
+    *("Scheduler.finished_recving_kv_req_ids", "Scheduler.failed_recving_kv_req_ids"),
+    *("Scheduler.add_request", "Scheduler.schedule", "Scheduler.update_from_output"),
+    *("Scheduler.finish_requests", "Scheduler.reset_prefix_cache", "Scheduler._preempt_request"),
+    *("Scheduler._update_waiting_for_remote_kv", "RequestStatus.RUNNING"),
+    *("KVCacheManager.block_pool", "KVCacheManager.coordinator", "KVCacheManager.evict_blocks"),
+    *("KVCacheManager.allocate_slots", "KVCacheManager.allocate_slots(num_new_tokens)"),
+    "KVCacheManager.allocate_slots(num_new_computed_tokens)",
+    "KVCacheManager.allocate_slots(num_external_computed_tokens)",
+    "KVCacheCoordinator.get_num_blocks_to_allocate",
+    "KVCacheCoordinator.single_type_managers",
+    "SingleTypeKVCacheManager.req_to_blocks",
+    "SingleTypeKVCacheManager.num_cached_block",
+    *("BlockPool.blocks", "BlockPool.null_block", "BlockPool.get_num_free_blocks"),
+    *("BlockPool.cached_block_hash_to_block", "KVCacheBlock.block_id", "KVCacheBlock.ref_cnt"),
+    *("KVCacheBlock.block_hash", "KVCacheBlock.is_null", "KVCacheBlock.next_free_block"),
+    *("get_block_hash", "get_group_id", "maybe_convert_block_hash"),
+    "VllmConfig.compilation_config",
+)
+
 EVENTS = entries(
     "watching",
-    ("Scheduler.add_request", "a request arrives"),
-    ("Scheduler.schedule", "a step is scheduled"),
-    ("Scheduler.update_from_output", "the output of a step arrives"),
-    ("Scheduler.finish_requests", "a request is aborted"),
-    ("Scheduler.reset_prefix_cache", "the cache is reset"),
-    ("Scheduler._preempt_request", "a request is preempted"),
-    ("Scheduler._update_waiting_for_remote_kv", "a load has ended"),
-    ("KVCacheManager.allocate_slots", "a request takes blocks"),
-    ("KVCacheManager.allocate_slots(num_new_tokens)", "an admission"),
-    ("KVCacheManager.allocate_slots(num_new_computed_tokens)", "its hit"),
-    ("KVCacheManager.allocate_slots(num_external_computed_tokens)", "its load"),
     ("KVCacheManager.cache_blocks", "blocks are cached"),
     ("KVCacheManager.free", "the blocks of a request are freed"),
-    ("KVCacheManager.evict_blocks", "a block is evicted"),
     ("KVCacheManager.reset_prefix_cache", "the cache is reset"),
     ("KVCacheManager.take_events", "KV events are taken"),
-    ("KVCacheCoordinator.get_num_blocks_to_allocate", "a prediction"),
     ("vllm.v1.engine.core:EngineCore.shutdown", "an engine ends"),
     ("BlockPool.get_new_blocks", "blocks are taken"),
     ("BlockPool.free_blocks", "blocks are freed"),
@@ -37,45 +49,17 @@ EVENTS = entries(
 
 STATE = entries(
     "watching",
-    *(
-        (f"Scheduler.{name}", what)
-        for name, what in (
-            ("requests", "the requests of an engine"),
-            ("running", "the running requests"),
-            ("finished_req_ids", "whether an engine is idle"),
-            ("connector", "the connector of an engine"),
-            ("kv_cache_manager", "the pool and the groups"),
-            ("kv_cache_config", "the groups"),
-            ("vllm_config", "the options of an engine"),
-            ("max_num_scheduled_tokens", "the token budget of a step"),
-            ("max_num_running_reqs", "the maximum number of running requests"),
-            ("num_spec_tokens", "the number of drafts"),
-            ("finished_recving_kv_req_ids", "loads that have ended"),
-            ("failed_recving_kv_req_ids", "loads that have failed"),
-        )
-    ),
+    ("Scheduler.finished_req_ids", "whether an engine is idle"),
+    ("Scheduler.max_num_scheduled_tokens", "the token budget of a step"),
+    ("Scheduler.max_num_running_reqs", "the maximum number of running requests"),
+    ("Scheduler.num_spec_tokens", "the number of drafts"),
     (f"{CONFIG}:VllmConfig.kv_transfer_config", "whether a connector fills blocks"),
+    (f"{CONFIG}:VllmConfig.parallel_config", "whether a warm-up writes to the null block"),
     ("KVCacheManager.enable_caching", "whether prefixes are cached"),
-    ("KVCacheManager.block_pool", "the pool"),
-    ("KVCacheManager.coordinator", "the groups"),
-    ("KVCacheCoordinator.single_type_managers", "the groups"),
-    ("SingleTypeKVCacheManager.req_to_blocks", "the block tables"),
-    ("SingleTypeKVCacheManager.num_cached_block", "the number of cached blocks"),
     ("SingleTypeKVCacheManager.block_size", "the size of blocks"),
-    ("BlockPool.blocks", "the blocks"),
-    ("BlockPool.null_block", "the null block"),
-    ("BlockPool.get_num_free_blocks", "the number of free blocks"),
-    ("BlockPool.cached_block_hash_to_block", "the prefix cache"),
     *alike("BlockHashToBlockMap.*", "the prefix cache", "get_one_block", "__len__"),
-    *alike(
-        "KVCacheBlock.*",
-        "a block",
-        *("block_id", "ref_cnt", "block_hash", "is_null", "prev_free_block", "next_free_block"),
-    ),
-    (f"{UTILS}:get_block_hash", "the key of a cached block"),
-    (f"{UTILS}:get_group_id", "the key of a cached block"),
+    ("KVCacheBlock.prev_free_block", "the free queue"),
     (f"{UTILS}:make_block_hash_with_group_id", "the key of a cached block"),
-    (f"{UTILS}:maybe_convert_block_hash", "the hashes of KV events"),
 )
 
 RECORDS = entries(
@@ -91,7 +75,6 @@ RECORDS = entries(
         (f"{REQUEST}:Request.{name}", "a request")
         for name in ("num_tokens", "num_output_tokens", "has_encoder_inputs", "is_finished")
     ),
-    (f"{REQUEST}:RequestStatus.RUNNING", "the status of a request"),
     *alike(
         f"{OUTPUT}:SchedulerOutput.*",
         "a step",
@@ -109,10 +92,4 @@ RECORDS = entries(
     (f"{OUTPUTS}:ModelRunnerOutput.sampled_token_ids", "how many tokens a step has sampled"),
 )
 
-BYTES = entries(
-    "watching",
-    (f"{CONFIG}:VllmConfig.compilation_config", "the layers with their memory"),
-    (f"{CONFIG}:VllmConfig.parallel_config", "whether a warm-up writes to the null block"),
-)
-
-ENTRIES = (*STATE, *EVENTS, *RECORDS, *BYTES)
+ENTRIES = (*SHARED, *STATE, *EVENTS, *RECORDS)

@@ -8,7 +8,7 @@ from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
-from kvproof.live.arguments import Reads
+from kvproof.live.arguments import hooked
 from kvproof.live.core import readers
 from kvproof.live.core.readers import Metrics
 from kvproof.model.facts.loop import Counts
@@ -29,31 +29,21 @@ class Statistics:
 
     def install(self, scheduler: Any) -> None:
         """Let the scheduler side of the connector, and the block pool, count from now on."""
-        manager = scheduler.kv_cache_manager
-        make = manager.make_prefix_cache_stats
-
-        def made(*args: Any, **kwargs: Any) -> Any:
-            stats = make(*args, **kwargs)
-            if stats is not None:
-                self.noted += Counts(lookups=stats.requests)
-            return stats
-
-        manager.make_prefix_cache_stats = made
+        hooked(scheduler.kv_cache_manager, "make_prefix_cache_stats", after=self._made)
         connector = scheduler.connector
-        if connector is None:
-            return
-        update = connector.update_connector_output
-        of_update = Reads(connector, "update_connector_output", "connector_output")
+        if connector is not None:
+            update = "update_connector_output", "connector_output"
+            hooked(connector, *update, after=self._updated)
+            connector.get_kv_connector_stats = self._take
 
-        def updated(*args: Any, **kwargs: Any) -> None:
-            update(*args, **kwargs)
-            [output] = of_update(args, kwargs)
-            ended = len(output.finished_recving or ()) + len(output.finished_sending or ())
-            self.noted += Counts(ended)
-            self._waiting += ended
+    def _made(self, stats: Any) -> None:
+        if stats is not None:
+            self.noted += Counts(lookups=stats.requests)
 
-        connector.update_connector_output = updated
-        connector.get_kv_connector_stats = self._take
+    def _updated(self, _answer: None, output: Any) -> None:
+        ended = len(output.finished_recving or ()) + len(output.finished_sending or ())
+        self.noted += Counts(ended)
+        self._waiting += ended
 
     def _take(self, *_: Any, **__: Any) -> Any:
         ended, self._waiting = self._waiting, 0

@@ -11,7 +11,7 @@ from typing import Any
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
-from kvproof.live.arguments import Reads
+from kvproof.live.arguments import hooked
 from kvproof.live.observer.view import Names
 from kvproof.model.config.extra_keys import plain
 from kvproof.model.kv_events import Cleared, Removed, Report, Stored
@@ -71,16 +71,10 @@ class Listener:
         self.waiting: list[Any] = []
         self.news: list[Any] = []
         publisher = scheduler.kv_event_publisher
-        publish = publisher.publish
+        hooked(publisher, "publish", "events", before=self._published)
 
-        of_publish = Reads(publisher, "publish", "events")
-
-        def received(*args: Any, **kwargs: Any) -> None:
-            [batch] = of_publish(args, kwargs)
-            self.published.extend(batch.events)
-            publish(*args, **kwargs)
-
-        publisher.publish = received
+    def _published(self, batch: Any) -> None:
+        self.published.extend(batch.events)
 
     def reports(self) -> tuple[Report, ...]:
         """The reports since the last call, in order. If events that waited then were published in
