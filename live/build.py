@@ -224,6 +224,26 @@ LARGE_MODEL = ServedModel(dtype="bfloat16", large=True)
 ALL_OF_IT = OfRank()
 
 
+class Shape(NamedTuple):
+    """The layers of an engine, beside its cache groups: so many `layers` in each group, with the
+    tensors of a worker, or one without tensors if it is 0. They are those of the `served` model,
+    and on one rank have the heads `of_rank`. `ranks` is the size of tensor parallelism, and
+    `stripes` that of decode context parallelism. With `local`, a window is chunked local attention:
+    a token reads from the last multiple of the window on. With `every_state`, a Mamba layer caches
+    the state after each block that it computes, not only after the last block of a step."""
+
+    layers: int = 0
+    local: bool = False
+    ranks: int = 1
+    stripes: int = 1
+    every_state: bool = False
+    of_rank: OfRank = ALL_OF_IT
+    served: ServedModel = FIRST_MODEL
+
+
+PLAIN = Shape()
+
+
 @functools.cache
 def model_config(large: bool = False) -> ModelConfig:
     """The `ModelConfig` that all engines share, or that of a large model. Copy it to change it."""
@@ -244,25 +264,20 @@ def spec_of(
     group: config.Group,
     drafts: int = 0,
     page_bytes: int | None = None,
-    local: bool = False,
-    every_state: bool = False,
-    of_rank: OfRank = ALL_OF_IT,
-    served: ServedModel = FIRST_MODEL,
+    shape: Shape = PLAIN,
 ) -> Any:
-    """The KV-cache spec of a group. Shapes are the smallest that vLLM accepts, with the heads
-    `of_rank`; with `page_bytes`, attention has as many as fill such a page, and those of a Mamba
-    layer are padded to it. A Mamba layer keeps a state after each of `drafts` draft tokens. With
-    `local`, a window is chunked local attention: a token reads from the last multiple of the window
-    on. With `every_state`, a Mamba layer caches the state after each block that it computes, not
-    only after the last block of a step. `served` is the model."""
-    head = served.head(of_rank.heads)
+    """The KV-cache spec of a group. Its sizes are the smallest that vLLM accepts; with
+    `page_bytes`, attention has as many heads as fill such a page, and the states of a Mamba layer
+    are padded to it. A Mamba layer keeps a state after each of `drafts` draft tokens."""
+    served = shape.served
+    head = served.head(shape.of_rank.heads)
     if group.attention and page_bytes is not None:
-        own = spec_of(group, drafts, of_rank=of_rank, served=served).page_size_bytes
+        own = spec_of(group, drafts, shape=shape).page_size_bytes
         fills = page_bytes // own
         head["head_size" if served.latent else "num_kv_heads"] *= fills
     if group.kind == "full":
         return served.kind("FullAttentionSpec")(block_size=group.block_size, **head)
-    if group.kind == "window" and local:
+    if group.kind == "window" and shape.local:
         from vllm.v1.kv_cache_interface import ChunkedLocalAttentionSpec
 
         return ChunkedLocalAttentionSpec(
@@ -275,41 +290,31 @@ def spec_of(
 
     return MambaSpec(
         block_size=group.block_size,
-        shapes=tuple((size * of_rank.states, rows) for size, rows in STATES),
+        shapes=tuple((size * shape.of_rank.states, rows) for size, rows in STATES),
         dtypes=(torch.float32,) * len(STATES),
-        mamba_cache_mode="all" if every_state else group.mode,
+        mamba_cache_mode="all" if shape.every_state else group.mode,
         num_speculative_blocks=drafts,
         page_size_padded=page_bytes,
     )
 
 
-def kv_cache_config(
-    cfg: config.EngineConfig,
-    layers: int = 1,
-    local: bool = False,
-    ranks: int = 1,
-    every_state: bool = False,
-    of_rank: OfRank = ALL_OF_IT,
-    served: ServedModel = FIRST_MODEL,
-) -> KVCacheConfig:
-    """The cache groups and the pool of an engine, with this number of layers in each group. A group
-    with drafter layers is flagged, unless all attention groups have drafter layers: then vLLM flags
-    none and assumes them for all. With `local`, windows are chunked local attention. With several
-    `ranks`, an attention block of a spec is the part of one rank. `every_state`, `of_rank`
-    and `served`: see `spec_of`."""
-    here = [on_rank(group, ranks) for group in cfg.groups]
+def kv_cache_config(cfg: config.EngineConfig, shape: Shape = PLAIN) -> KVCacheConfig:
+    """The cache groups and the pool of an engine. A group with drafter layers is flagged, unless
+    all attention groups have drafter layers: then vLLM flags none and assumes them for all. With
+    several `stripes`, an attention block of a spec is the part of one rank."""
+    here, layers = [on_rank(group, shape.stripes) for group in cfg.groups], shape.layers or 1
     some = cfg.drafter_is_apart
-    pages = [spec_of(group, of_rank=of_rank, served=served).page_size_bytes for group in here]
+    pages = [spec_of(group, shape=shape).page_size_bytes for group in here]
     padded = max(pages) if layers > 1 else None
     groups = []
     for index, group in enumerate(here):
         flag = {"is_eagle_group": True} if group.eagle and some else {}
         names = [f"layers.{index * layers + layer}.attn" for layer in range(layers)]
-        spec = spec_of(group, cfg.drafts, padded, local, every_state, of_rank, served)
-        if served.hidden and index == len(here) - 1:
+        spec = spec_of(group, cfg.drafts, padded, shape)
+        if shape.served.hidden and index == len(here) - 1:
             # Older releases know the layer by this name, later ones by its spec.
             names = [f"cache_only_layers.{index * layers}"]
-            spec = served.states(group.block_size, spec.page_size_bytes)
+            spec = shape.served.states(group.block_size, spec.page_size_bytes)
         groups.append(KVCacheGroupSpec(names, spec, **flag))
     return KVCacheConfig(
         num_blocks=cfg.num_blocks,
@@ -527,26 +532,16 @@ def scheduler(
     turns: bool = False,
     pushes: bool = False,
     connector: Mapping[str, Any] | None = None,
-    layers: int = 0,
-    local: bool = False,
-    ranks: int = 1,
-    stripes: int | None = None,
-    every_state: bool = False,
-    of_rank: OfRank = ALL_OF_IT,
-    served: ServedModel = FIRST_MODEL,
+    shape: Shape = PLAIN,
     replica: int | None = None,
     make: Callable[[VllmConfig, KVCacheConfig, Mapping[str, int]], Scheduler] = made_of,
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
     `connector` with these settings of `KVTransferConfig`, with KV events if it says what is in
-    them. With `layers`, its KV-cache config has that number of layers in each group and the
-    tensors of a worker, and it counts statistics. With `local`, windows are chunked local
-    attention. `ranks` is the size of tensor parallelism, and `stripes`, without it the same, of
-    decode context parallelism. `every_state` and `of_rank`: see `spec_of`. `served` is the model.
-    `replica` is its number among the engines of data parallelism, without experts. An engine core
-    may `make` the scheduler, of its config and its KV caches."""
-    stripes = stripes or ranks
+    them. `replica` is its number among the engines of data parallelism, without experts. An engine
+    core may `make` the scheduler, of its config and its KV caches."""
+    served = shape.served
     largest = max(g.block_size for g in cfg.groups)
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
     vllm_config = config_of(
@@ -557,7 +552,7 @@ def scheduler(
         requests=cfg.max_requests,
         prefix_caching=cfg.prefix_caching,
         overlaps=cfg.overlaps,
-        states=("all" if every_state else mamba.mode, mamba.block_size) if mamba else None,
+        states=("all" if shape.every_state else mamba.mode, mamba.block_size) if mamba else None,
         scheduling={
             "policy": cfg.policy,
             # Set below; older releases refuse an explicit False beside KV events.
@@ -575,10 +570,10 @@ def scheduler(
         supports_groups(vllm_config.kv_transfer_config)
     )
     cache = vllm_config.cache_config
-    cache.block_size = min(on_rank(group, stripes).block_size for group in cfg.groups)
+    cache.block_size = min(on_rank(group, shape.stripes).block_size for group in cfg.groups)
     parallel = vllm_config.parallel_config
-    parallel.decode_context_parallel_size = stripes
-    parallel.tensor_parallel_size = parallel.world_size = ranks
+    parallel.decode_context_parallel_size = shape.stripes
+    parallel.tensor_parallel_size = parallel.world_size = shape.ranks
     if replica is not None:
         # The replicas share it, and no other process: files in shared memory have this name.
         vllm_config.instance_id = f"kvproof-{os.getpid()}"
@@ -586,8 +581,8 @@ def scheduler(
     cache.num_gpu_blocks = cfg.num_blocks
     cache.enable_prefix_caching = cfg.prefix_caching and not served.encodes
     adapt.validate(vllm_config)
-    caches = kv_cache_config(cfg, layers or 1, local, stripes, every_state, of_rank, served)
-    if layers:
+    caches = kv_cache_config(cfg, shape)
+    if shape.layers:
         caches = for_scheduler(with_tensors(vllm_config, served.of_worker(caches)))
     with adapt.retention_variable(cfg.retention):
         sizes = adapt.scheduler_block_sizes(Scheduler, largest, cfg.hash_block_size)

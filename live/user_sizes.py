@@ -19,11 +19,7 @@ CHUNK_TOKENS, REQUESTS, BLOCKS = 8192, 256, 4096
 """The tokens and the requests of a step, at least; and the blocks of the pool, with which a request
 of the largest length fits."""
 
-SIZES = {
-    "layers": 2,
-    "served": build.LARGE_MODEL,
-    "of_rank": build.OfRank(heads=8, states=128),
-}
+SHAPE = build.Shape(2, served=build.LARGE_MODEL, of_rank=build.OfRank(heads=8, states=128))
 """What `build.scheduler` is given so that the model has the sizes of one that users have, with the
 tensors of its pool."""
 
@@ -37,7 +33,7 @@ def in_user_sizes(cluster: Cluster) -> Cluster:
 def made(cluster: Cluster) -> LiveMachine:
     """Real vLLM with the engines of a cluster in the sizes that users have. Raises NotValid, and
     AdapterDrift where they cannot be made."""
-    return LiveMachine(in_user_sizes(cluster), SIZES)
+    return LiveMachine(in_user_sizes(cluster), {"shape": SHAPE})
 
 
 def engine(engine: EngineConfig) -> EngineConfig:

@@ -16,13 +16,6 @@ from kvproof.live.trees.mirror import wheel
 from tests.trees import SAYS, environment_in, imported, inside, made, metadata, refusal
 
 
-def editable_by_finder(site: Path, source: Path) -> None:
-    finder = f"MAPPING: dict[str, str] = {{'vllm': {str(source / 'vllm')!r}}}\nNAMESPACES = {{}}\n"
-    (site / "__editable___vllm_0_33_1_finder.py").write_text(finder)
-    (site / "__editable__.vllm-0.33.1.pth").write_text("import __editable___vllm_0_33_1_finder\n")
-    metadata(site, "0.33.1.dev5+g123")
-
-
 def editable_by_path(site: Path, source: Path) -> None:
     (site / "vllm.pth").write_text(f"# a comment\n\n{source}\n")
     metadata(site, "0.33.1.dev5+g123")
@@ -73,7 +66,7 @@ def test_the_version_of_sources(file: str, text: str, tmp_path: Path, cache: Pat
     assert imported(tree) == "here 0.31.0+cpu"
 
 
-@pytest.mark.parametrize("editable", [editable_by_finder, editable_by_path, editable_by_url])
+@pytest.mark.parametrize("editable", [editable_by_path, editable_by_url])
 def test_an_editable_install_in_a_virtual_environment(
     editable: Callable[[Path, Path], None], tmp_path: Path, cache: Path
 ) -> None:
@@ -87,10 +80,8 @@ def test_an_editable_install_in_a_virtual_environment(
     assert imported(tree, program).split() == ["found", "edited", "0.33.1.dev5+cpu"]
 
 
-def test_a_finder_of_an_editable_install_is_not_executed(tmp_path: Path, cache: Path) -> None:
+def test_a_path_of_an_editable_install_is_not_executed(tmp_path: Path, cache: Path) -> None:
     site = environment_in(tmp_path / "venv")
-    harm = "MAPPING = {'vllm': open('harm', 'w')}\nraise SystemExit\n"
-    (site / "__editable___vllm_finder.py").write_text(harm)
     (site / "dist.pth").write_text("import os; os.abort()\n")
     assert "There is no vLLM" in refusal(lambda: named(str(tmp_path / "venv"), cache))
 

@@ -91,20 +91,17 @@ class DrivenEngine(ObservedEngine):
             raise
 
     def _scheduler(self) -> Any:
-        plan = self.plan
+        plan, of_rank = self.plan, build.ALL_OF_IT
+        if plan.tensor:
+            of_rank = self.served.on_rank(plan.ranks, plan.parts_of_states)
         return build.scheduler(
             plan.engine,
             plan.load_failure,
             connector=self.connector,
-            layers=LAYERS,
-            local=plan.local,
-            ranks=plan.ranks,
-            stripes=plan.stripes,
-            every_state=plan.every_state,
-            of_rank=self.served.on_rank(plan.ranks, plan.parts_of_states)
-            if plan.tensor
-            else build.ALL_OF_IT,
-            served=self.served,
+            shape=build.Shape(
+                *(LAYERS, plan.local, plan.ranks, plan.stripes, plan.every_state),
+                *(of_rank, self.served),
+            ),
             replica=self.replica,
             make=self._scheduler_of,
         )

@@ -2,7 +2,6 @@
 packages has metadata and a pointer, and the version of a source checkout, where a file in it has
 one."""
 
-import ast
 import json
 import os
 import re
@@ -123,9 +122,6 @@ def _packages_of(path: Path) -> list[Path]:
     return sorted((path / "lib").glob("python3.*/site-packages"))
 
 
-MAPPING = re.compile(r"^MAPPING\b[^=]*= *(\{.*\}) *$", re.MULTILINE)
-
-
 def source(site: Path) -> Path | None:
     """The package `vllm` of an editable install in a folder of packages; None where there is none.
     Nothing of the folder is executed."""
@@ -136,10 +132,7 @@ def source(site: Path) -> Path | None:
 
 
 def _pointed_at(site: Path) -> Iterator[Path]:
-    """The folders that may be the package: of setuptools' finders, of paths, of pip's metadata."""
-    for finder in sorted(site.glob("__editable__*_finder.py")):
-        for line in MAPPING.findall(_text(finder)):
-            yield from _mapped(line)
+    """The folders that may be the package: of paths, and of the metadata of pip and uv."""
     for file in sorted(site.glob("*.pth")):
         for line in _text(file).splitlines():
             if line.strip() and not line.startswith(("import ", "import\t", "#")):
@@ -148,15 +141,6 @@ def _pointed_at(site: Path) -> Iterator[Path]:
         root = _folder_of(_text(file))
         if root is not None:
             yield from (root / "vllm", root / "src" / "vllm")
-
-
-def _mapped(text: str) -> Iterator[Path]:
-    try:
-        mapping = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return
-    if isinstance(mapping, dict) and isinstance(mapping.get("vllm"), str):
-        yield Path(mapping["vllm"])
 
 
 def _folder_of(text: str) -> Path | None:
