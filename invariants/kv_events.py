@@ -24,9 +24,8 @@ def _tokens_are_of_the_blocks(engine: EngineConfig, report: Stored) -> Judged:
     whole = report.parent[:start] + report.tokens
     after = report.lookahead or ("",) * len(report.prefixes)
     ends = range(start + size, len(whole) + 1, size)
-    if report.prefixes == tuple(map(str.__add__, (whole[:end] for end in ends), after)):
-        return holds()
-    return because(
+    right = tuple(map(str.__add__, (whole[:end] for end in ends), after))
+    return holds_if(report.prefixes == right) or because(
         reason(
             "reports_stored",
             "{engine} reports {prefixes:listed} as stored in group {group}, in "
@@ -49,9 +48,7 @@ def _tokens_are_of_the_blocks(engine: EngineConfig, report: Stored) -> Judged:
 
 def _parent_is_known(engine: EngineConfig, report: Stored, known: Iterable[Key]) -> Judged:
     """The parent of a report was reported as cached before."""
-    if report.parent in {prefix for _, prefix in known}:
-        return holds()
-    return because(
+    return holds_if(report.parent in {prefix for _, prefix in known}) or because(
         reason(
             "reports_stored_after",
             "{engine} reports blocks stored after '{parent}'",

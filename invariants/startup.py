@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from kvproof.invariants.check import check
-from kvproof.model.because import Judged, because, choice, holds, holds_if, reason
+from kvproof.model.because import Judged, Reason, because, choice, holds, holds_if, reason
 from kvproof.model.facts.startup import StartedWorker, Startup
 from kvproof.model.plans.engine import KEEP_ALL
 from kvproof.model.severity import Severity
@@ -62,15 +62,15 @@ def enough_memory_is_accepted(start: Startup) -> Iterator[Judged]:
         enough=start.enough_for(fits),
         tokens=fits,
     )
+    served = not start.refused and start.max_model_len >= fits
+    yield holds_if(served) or because(room, _not_served(start))
+
+
+def _not_served(start: Startup) -> Reason:
+    """What became of an engine that was to have requests of some length."""
     if start.refused:
-        yield because(room, reason("does_not_start", "vLLM refuses: {words}", words=start.refused))
-    elif start.max_model_len < fits:
-        yield because(
-            room,
-            reason("cut", "the length is fitted to {tokens} tokens", tokens=start.max_model_len),
-        )
-    else:
-        yield holds()
+        return reason("does_not_start", "vLLM refuses: {words}", words=start.refused)
+    return reason("cut", "the length is fitted to {tokens} tokens", tokens=start.max_model_len)
 
 
 @check(
@@ -95,9 +95,7 @@ def needed_blocks_are_enough(start: Startup) -> Iterator[Judged]:
             blocks=start.blocks,
             tokens=plan.max_model_len,
         ),
-        reason("does_not_start", "vLLM refuses: {words}", words=start.refused)
-        if start.refused
-        else reason("cut", "the length is fitted to {tokens} tokens", tokens=start.max_model_len),
+        _not_served(start),
         excuses=(choice("the planning counts with a bound, before any request runs"),),
     )
 
@@ -117,8 +115,7 @@ def plenty_of_memory_is_enough(start: Startup) -> Iterator[Judged]:
     if start.blocks is not None:
         return
     yield holds_if(not start.refused, start.accepted) or because(
-        reason("plenty", "each worker has plenty of memory"),
-        reason("does_not_start", "vLLM refuses: {words}", words=start.refused),
+        reason("plenty", "each worker has plenty of memory"), _not_served(start)
     )
 
 

@@ -6,7 +6,7 @@ from kvproof.invariants.check import check
 from kvproof.invariants.parties import WRITTEN, blocks_filled, blocks_sent, kernel_block
 from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, holds_if, reason
 from kvproof.model.config import Cluster, EngineConfig
-from kvproof.model.config.sides import giver, incoming, is_reverse, taker
+from kvproof.model.config.sides import Side, giver, incoming, is_reverse, taker
 from kvproof.model.events import Complete
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
@@ -180,14 +180,28 @@ def paired_offsets_are_equal(step: Step, cluster: Cluster) -> Iterator[Judged]:
                 )
 
 
-def _lost(
-    state: State, name: str, request: str, statuses: tuple[str, ...], blocks: set[int]
-) -> set[int]:
-    """The blocks among these that the request does not hold any more."""
-    held = state.engine(name).find(request)
+def _held_on(
+    state: State, of: Side, statuses: tuple[str, ...], blocks: set[int], does: str
+) -> Iterator[Judged]:
+    """Judge that a request in one of these statuses holds the blocks that a transfer reads or
+    writes; `does` says which of both."""
+    held = state.engine(of.engine.name).find(of.request)
     if held is None or held.status not in statuses:
-        return blocks
-    return blocks - {b for table in held.tables for b in table}
+        lost = blocks
+    else:
+        lost = blocks - {b for table in held.tables for b in table}
+    yield holds(len(blocks) - len(lost))
+    if lost:
+        yield because(
+            reason(
+                f"still_{does}",
+                f"a transfer still {does} blocks {{lost}} of {{request}} on {{engine}}",
+                lost=sorted(lost),
+            ),
+            reason("has_freed", "the request has freed them"),
+            engine=of.engine.name,
+            request=of.request,
+        )
 
 
 @check(
@@ -207,36 +221,10 @@ def nothing_reused_under_transfer(state: State, cluster: Cluster) -> Iterator[Ju
     for transfer in state.transfers:
         if transfer.phase not in WRITTEN:
             continue
-        source, sent = giver(cluster, transfer.request)
-        sink, taken = taker(cluster, transfer.request)
-        written = blocks_filled(cluster, transfer)
-        lost = _lost(state, sink.name, taken, (LOADING, ABORTED), written)
-        yield holds(len(written) - len(lost))
-        if lost:
-            yield because(
-                reason(
-                    "still_writes",
-                    "a transfer still writes blocks {lost} of {request} on {engine}",
-                    lost=sorted(lost),
-                ),
-                reason("has_freed", "the request has freed them"),
-                engine=sink.name,
-                request=taken,
-            )
-        read = blocks_sent(cluster, transfer)
-        lost = _lost(state, source.name, sent, (SENDING,), read)
-        yield holds(len(read) - len(lost))
-        if lost:
-            yield because(
-                reason(
-                    "still_reads",
-                    "a transfer still reads blocks {lost} of {request} on {engine}",
-                    lost=sorted(lost),
-                ),
-                reason("has_freed", "the request has freed them"),
-                engine=source.name,
-                request=sent,
-            )
+        sink, source = (side(cluster, transfer.request) for side in (taker, giver))
+        written, read = blocks_filled(cluster, transfer), blocks_sent(cluster, transfer)
+        yield from _held_on(state, sink, (LOADING, ABORTED), written, "writes")
+        yield from _held_on(state, source, (SENDING,), read, "reads")
 
 
 @check(

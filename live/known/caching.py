@@ -11,6 +11,7 @@ from kvproof.live.known.facts import (
     admission,
     after,
     allocation,
+    concerned,
     covered,
     failed_load,
     holders,
@@ -221,10 +222,10 @@ def session_caches_older_state(cluster: Cluster, step: Step, about: About) -> bo
     cfg = cluster.engine(about.engine)
     if not cluster.sessions or not cfg.drafts or about.group is None:
         return False
-    known, size = request(step, about), cfg.groups[about.group].block_size
+    size = cfg.groups[about.group].block_size
     return any(
         _left_behind(after(step, about), each, about.group, size)
-        for each in (holders(step, about) if known is None else [known])
+        for each in concerned(step, about)
         if cluster.job(each.id).parts and each.tables
     )
 

@@ -23,16 +23,7 @@ def seen(check: str, *events: str, on: tuple[str, ...] = ("",)) -> frozenset[Sig
     return frozenset(Signature(check, event, kind) for event in events for kind in on)
 
 
-HANGS = frozenset[Signature]().union(
-    *(
-        seen(
-            "every_request_can_finish",
-            *("Submit", "Schedule", "Complete", "Abort", "Continue", "LeaseExpire"),
-            *("TransferDone", "TransferFail", "TransferLost", "StrayReport"),
-            *("Evict", "ResetPrefixCache", "ResetRunning"),
-        ),
-    )
-)
+HANGS = seen("every_request_can_finish", *EVENTS)
 """The signatures of runs that do not end, whatever their last event is."""
 
 

@@ -76,9 +76,8 @@ def _begins_later(cluster: Cluster, step: Step, about: About) -> bool:
     groups = cluster.decode.groups
     indices = range(len(groups)) if about.group is None else [about.group]
     windows = [index for index in indices if groups[index].kind == "window"]
-    known = request(step, about)
-    concerned = [known] if known is not None else holders(step, about)
-    return any(r.tables and r.tables[i][:1] == (NULL,) for r in concerned for i in windows)
+    tables = (r.tables for r in concerned(step, about) if r.tables)
+    return any(each[i][:1] == (NULL,) for each in tables for i in windows)
 
 
 @known_finding(

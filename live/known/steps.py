@@ -1,6 +1,6 @@
 """Sessions and overlapping steps: requests that are counted wrongly, or lost."""
 
-from kvproof.live.known.facts import HANGS, after, failed_load, holders, on_decode, request, seen
+from kvproof.live.known.facts import HANGS, after, concerned, failed_load, on_decode, request, seen
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.known_finding import known_finding
@@ -105,9 +105,7 @@ def session_loads_more_than_sent(cluster: Cluster, step: Step, about: About) -> 
     """
     if not (cluster.pushes and on_decode(cluster, about)):
         return False
-    known = request(step, about)
-    concerned = [known] if known is not None else holders(step, about)
-    return any(_goes_beyond(cluster, each) for each in concerned)
+    return any(_goes_beyond(cluster, each) for each in concerned(step, about))
 
 
 def _goes_beyond(cluster: Cluster, session: Request) -> bool:

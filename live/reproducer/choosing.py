@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from kvproof.invariants.guards_of_requests import batch
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.because import Reason
-from kvproof.model.events import Compute, Event, Preempt, Schedule
+from kvproof.model.events import Event, Schedule
 from kvproof.model.finding import Finding
 
 Path = tuple[str, ...]
@@ -126,22 +127,10 @@ def departs(events: Sequence[Event], engines: Mapping[str, str], head: Observed)
     for number, (event, shown) in enumerate(zip(events, head.seen, strict=False), 1):
         if not isinstance(event, Schedule):
             continue
-        found, wanted = shown[engines[event.engine]]["scheduled"], _computed(event)
+        found, wanted = shown[engines[event.engine]]["scheduled"], batch(event)
         if found != wanted:
             return (
                 f"the statements do not follow the trace: in step {number} vLLM schedules {found}, "
-                f"the trace has {wanted}"
+                f"the trace has {dict(wanted)}"
             )
     return ""
-
-
-def _computed(event: Schedule) -> dict[str, int]:
-    """The tokens that each request computes in a step. One that is preempted later in the same step
-    computes none."""
-    tokens: dict[str, int] = {}
-    for choice in event.chose or ():
-        if isinstance(choice, Compute):
-            tokens[choice.request] = choice.tokens
-        elif isinstance(choice, Preempt):
-            tokens.pop(choice.request, None)
-    return tokens
