@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import NamedTuple
 
+from kvproof.invariants.arithmetic import in_common
 from kvproof.model.config import EngineConfig
 from kvproof.model.facts.connectors import Alike, LookedUp, Since
 
@@ -71,7 +72,7 @@ class EarlierRequests:
     def fresh(self, beside: str, prompt: str) -> int:
         """The number of first tokens of a prompt that steps computed since the last reset."""
         fresh = (each for name, each in self._known.items() if "reset" not in self._since[name])
-        of_it = (_shared(prompt, each.tokens) for each in fresh if each.beside == beside)
+        of_it = (in_common(prompt, each.tokens) for each in fresh if each.beside == beside)
         return max(of_it, default=0)
 
     def look_up(
@@ -104,7 +105,7 @@ class EarlierRequests:
         in each group, with the reasons for which fewer may be offered. The last token of the prompt
         must be computed. Of a window group, a connector need only keep the blocks with which the
         same prompt resumes, without its last token."""
-        shared, stored = _shared(prompt, known.tokens), known.tokens[: known.answer]
+        shared, stored = in_common(prompt, known.tokens), known.tokens[: known.answer]
         resumes = self._windows and prompt.startswith(stored)
         within: set[Since] = {"window"} if self._windows and not resumes else set()
         ends: list[tuple[int, set[Since]]] = [(min(shared, len(stored)) - resumes, within)]
@@ -129,7 +130,7 @@ class _Load(NamedTuple):
         """The number of tokens that both loads bring."""
         if self.beside != other.beside:
             return 0
-        end = min(self.end, other.end, _shared(self.prompt, other.prompt))
+        end = min(self.end, other.end, in_common(self.prompt, other.prompt))
         return max(end - max(self.start, other.start), 0)
 
 
@@ -159,11 +160,3 @@ class EarlierLoads:
     def fail(self, name: str) -> None:
         """Record that the load of a request has failed."""
         self._last.pop(name, None)
-
-
-def _shared(prompt: str, other: str) -> int:
-    """The number of tokens that both prompts share from the start."""
-    return next(
-        (at for at, (one, two) in enumerate(zip(prompt, other, strict=False)) if one != two),
-        min(len(prompt), len(other)),
-    )

@@ -1,6 +1,7 @@
 """One episode: a plan is played on a real engine, and each fact is judged."""
 
 import contextlib
+import functools
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -109,14 +110,16 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
         settings = subject.settings(Path(folder), plan.options)
         clock = Clock(plan.copies, subject.by_block, plan.buffered)
         memory = Memory(Path(folder))
-        alone = EngineReplicas if plan.replicas else DrivenEngine
+        # Of several engines, what one has stored another may be offered.
+        one = functools.partial(DrivenEngine, keeps_prompts=subject.keeps_prompts)
         pair = PairAtOnce if subject.at_once else EnginePair
+        alone: Callable[..., Played] = EngineReplicas if plan.replicas else one
         made = pair if subject.pair else EnginePeers if subject.has_peers else alone
         judged: Counter[str] = Counter()
         with contextlib.ExitStack() as stack:
             stack.enter_context(device(clock))
             try:
-                engine = made(plan, settings, clock, subject.keeps_prompts)
+                engine = made(plan, settings, clock)
             except (Exception, AdapterDrift) as error:
                 if not (plan.options or plan.unlike) or not _refuses(error):
                     raise

@@ -111,13 +111,7 @@ class EnginePair(SeveralEngines):
     """P and D. Both are engines of the plan, P on its own number of ranks. An engine that is
     started again keeps its address, but the connector sees another engine."""
 
-    def __init__(
-        self,
-        plan: ConnectorPlan,
-        connector: Mapping[str, Any],
-        clock: Clock,
-        keeps_prompts: bool = False,  # noqa: ARG002 (a pair keeps nothing)
-    ) -> None:
+    def __init__(self, plan: ConnectorPlan, connector: Mapping[str, Any], clock: Clock) -> None:
         computes, plan = of_prefill(plan), in_its_blocks(plan, "D")
         self.parts = connector, clock
         self.threads: list[frozenset[Callable[[], None]]] = [frozenset(), frozenset()]
@@ -292,13 +286,7 @@ class EnginePeers(SeveralEngines):
     """Two equal engines. Requests go to each in turn; a request that asks for it gets its prompt
     from the other engine. While one engine is `away`, all requests go to the other."""
 
-    def __init__(
-        self,
-        plan: ConnectorPlan,
-        connector: Mapping[str, Any],
-        clock: Clock,
-        keeps_prompts: bool = False,  # noqa: ARG002 (what one has stored, the other is offered)
-    ) -> None:
+    def __init__(self, plan: ConnectorPlan, connector: Mapping[str, Any], clock: Clock) -> None:
         self.parts = plan, connector, clock
         self.places = {number: self._made(number) for number in range(2)}
         super().__init__(plan, clock, tuple(self.places.values()))

@@ -125,13 +125,7 @@ class EngineReplicas(SeveralEngines):
     experts: they share the name of the instance, and each has a number. Requests go to each in
     turn. They may share the memory behind the connector."""
 
-    def __init__(
-        self,
-        plan: ConnectorPlan,
-        connector: Mapping[str, Any],
-        clock: Clock,
-        keeps_prompts: bool = False,  # noqa: ARG002 (what one has stored, another may be offered)
-    ) -> None:
+    def __init__(self, plan: ConnectorPlan, connector: Mapping[str, Any], clock: Clock) -> None:
         name = connector["engine_id"]
         engines = [
             DrivenEngine(
