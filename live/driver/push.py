@@ -82,7 +82,7 @@ class Push:
         block = lcm(*(group.block_size for group in cfg.groups if group.attention))
         self.clock.kernel_tokens = block // ratio if ratio > 1 else 0
         layers = LAYERS if len(cfg.groups) > 1 else 1
-        caches = build.with_tensors(vllm_config, build.kv_cache_config(cfg, layers))
+        caches = build.with_tensors(vllm_config, build.kv_cache_config(cfg, build.Shape(layers)))
         names = [name for group in caches.kv_cache_groups for name in group.layer_names]
         context = vllm_config.compilation_config.static_forward_context
         context |= {name: model_layer() for name in names}
