@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from kvproof.campaign.folder import CampaignFolder, CampaignSettings
 from kvproof.campaign.machine import WorkerPool
-from kvproof.campaign.plan import Plan, round_of
+from kvproof.campaign.plan import Plan, knows
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import FoundRun, Unit, UnitResult, packed, result_of
 from kvproof.model import interruption
@@ -57,8 +57,8 @@ class Campaign:
                 self._save()
 
     def _ready(self, number: int) -> bool:
-        """Whether the rounds are merged that this unit may use."""
-        return round_of(number)[0] - 2 < len(self.progress.findings_at)
+        """Whether the units are merged whose findings this unit knows."""
+        return knows(number) <= self.progress.units
 
     def _unit(self, number: int) -> Unit:
         return self.units.setdefault(number, self.plan.unit(number, self.progress))
@@ -78,8 +78,6 @@ class Campaign:
         for found in progress.merge(unit, self.results.pop(number)):
             progress.traces.append(self.found(found))
         del self.units[number]
-        if progress.units == round_of(number)[1]:
-            progress.end_round()
 
     def _save(self) -> None:
         self.folder.save(self.settings, self.progress, self.results)

@@ -1,9 +1,5 @@
 """This module numbers the work units of a campaign. A unit depends on its number, on the seed, and
-on what earlier rounds found.
-
-A unit of round n knows the findings of the rounds up to n-2, whose runs need not be made shorter
-any more: so workers go on while the last units of round n-1 are not finished. The first rounds are
-short, because most findings are new there.
+on what the units found that are long before it.
 
 The runs of an earlier campaign are followed in an order in which those that show much come early.
 This is how regression tests are put in order ("additional greedy" prioritisation). A step counts
@@ -34,10 +30,8 @@ MEAN_STEPS = 45
 CHOICES = 40
 """Choices in a random episode."""
 
-ROUND_MAX = 64
-"""Units of a round, after the first rounds."""
-
-FIRST_ROUND = 4
+AT_ONCE, AT_ONCE_MAX = 4, 128
+"""The number of units that may be carried out at once: of the first ones, and at most."""
 
 OTHERS_EVERY = 4
 """At first all presets come, each once: few steps of one show what it is for. One of this number
@@ -54,24 +48,11 @@ FOLLOWED = 3
 as there are some: three of four steps. What they do not show, the rest may."""
 
 
-def round_sizes() -> list[int]:
-    """Return the sizes of the first rounds; all later ones have the last size."""
-    sizes = [FIRST_ROUND]
-    while sizes[-1] < ROUND_MAX:
-        sizes.append(sizes[-1] * 2)
-    return sizes
-
-
-def round_of(number: int) -> tuple[int, int]:
-    """Return the round of a unit, and the number of the first unit after this round."""
-    end = 0
-    sizes = round_sizes()
-    for index, size in enumerate(sizes):
-        end += size
-        if number < end:
-            return index, end
-    more = (number - end) // ROUND_MAX
-    return len(sizes) + more, end + (more + 1) * ROUND_MAX
+def knows(number: int) -> int:
+    """Return of how many of the first units a unit knows the findings: their runs need not be made
+    shorter any more. It may begin before the later ones are finished. At first, when most findings
+    are new, it knows those of nearly half."""
+    return max(number - max(AT_ONCE, min(number // 2, AT_ONCE_MAX)), 0)
 
 
 class Plan:
@@ -88,7 +69,7 @@ class Plan:
 
     def unit(self, number: int, progress: Progress) -> Unit:
         """Return the unit of this number."""
-        known = progress.known(round_of(number)[0] - 1)
+        known = progress.known(knows(number))
         seed = Random(f"{self.seed}:{number}").getrandbits(62)
         turn, second = divmod(number, 2)
         if turn < self.following and not second:

@@ -30,9 +30,9 @@ class Progress(Struct, forbid_unknown_fields=True):
     `plan_units` random plans.
 
     `different` counts the behaviours by kind. `corpus` are the kept runs in order of discovery.
-    `found_at_step` has the steps after which each finding was found, and `traces` its file in the
-    folder. `errors` and `undriven` say why units gave nothing, with the first unit of each reason.
-    `findings_at` has the length of `found` at the end of each round.
+    `found_at_unit` and `found_at_step` have the units and the steps after which each finding was
+    found, and `traces` its file in the folder. `errors` and `undriven` say why units gave nothing,
+    with the first unit of each reason.
     """
 
     units: Count = 0
@@ -44,12 +44,12 @@ class Progress(Struct, forbid_unknown_fields=True):
     different: dict[str, Count] = {}
     corpus: list[CorpusEntry] = []
     found: list[FoundRun] = []
+    found_at_unit: list[Count] = []
     found_at_step: list[Count] = []
     traces: list[str] = []
     met: dict[str, Count] = {}
     undriven: dict[str, Count] = {}
     errors: dict[str, Count] = {}
-    findings_at: list[Count] = []
 
     def merge(self, unit: Unit, result: UnitResult) -> list[FoundRun]:
         """Add the result of the next unit. Return the findings that are new."""
@@ -66,6 +66,7 @@ class Progress(Struct, forbid_unknown_fields=True):
         known = {each.signature for each in self.found}
         found = [each for each in result.found if each.signature not in known]
         self.found += found
+        self.found_at_unit += [self.units] * len(found)
         self.found_at_step += [self.steps] * len(found)
         for name, times in result.met.items():
             self.met[name] = self.met.get(name, 0) + times
@@ -92,11 +93,7 @@ class Progress(Struct, forbid_unknown_fields=True):
             seen.others += not fresh
         return bool(new)
 
-    def end_round(self) -> None:
-        """Note what later rounds may use."""
-        self.findings_at.append(len(self.found))
-
-    def known(self, rounds: int) -> tuple[Signature, ...]:
-        """Return the signatures of the findings of the first rounds."""
-        end = self.findings_at[rounds - 1] if rounds > 0 else 0
-        return tuple(each.signature for each in self.found[:end])
+    def known(self, units: int) -> tuple[Signature, ...]:
+        """Return the signatures of the findings of the first units."""
+        both = zip(self.found, self.found_at_unit, strict=True)
+        return tuple(each.signature for each, unit in both if unit <= units)

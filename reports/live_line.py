@@ -3,9 +3,8 @@ the log of a CI, it is a line of its own every half minute."""
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 from kvproof.model import interruption
 from kvproof.reports import screen
@@ -42,10 +41,8 @@ def wanted() -> bool:
     return sys.stderr.isatty()
 
 
-class ProgressReporter(Protocol):
-    """Receives two counts from time to time."""
-
-    def __call__(self, done: int, other: int, /) -> None: ...
+ProgressReporter = Callable[[int, int], None]
+"""Receives two counts from time to time."""
 
 
 @contextmanager

@@ -192,7 +192,7 @@ def cluster_of(unit: Unit) -> Cluster | None:
 
 
 def test_all_presets_come_at_first_and_one_unit_in_four_is_another_one() -> None:
-    known = Progress(findings_at=[0] * 9)
+    known = Progress()
     plan = Plan(0, live=False)
     units = [plan.unit(number, known) for number in range(len(plan.presets) * 4 // 3)]
     early = [cluster_of(each) for n, each in enumerate(units) if n % 4]
@@ -202,7 +202,7 @@ def test_all_presets_come_at_first_and_one_unit_in_four_is_another_one() -> None
 def test_every_second_unit_follows_an_earlier_campaign_until_all_has_come() -> None:
     """The rest are those of a campaign that begins with nothing."""
     given = [entry(*(Submit("E", "r0"),) * times) for times in range(1, 12)]
-    known = Progress(findings_at=[0] * 9)
+    known = Progress()
     units = [Plan(0, True, given).unit(number, known) for number in range(24)]
     follows = [unit for unit in units if isinstance(unit.work, tuple)]
     assert [unit.number for unit in follows] == [0, 2, 4, 6]
@@ -212,7 +212,7 @@ def test_every_second_unit_follows_an_earlier_campaign_until_all_has_come() -> N
     assert list(map(cluster_of, others)) == list(map(cluster_of, alone))
 
 
-def test_a_unit_depends_on_earlier_rounds_alone() -> None:
+def test_a_unit_depends_on_those_long_before_it_alone() -> None:
     plan, progress = Plan(3, live=False), Progress()
     first = carry_out(plan.unit(0, progress), ModelMachine)
     assert packed(carry_out(plan.unit(0, progress), ModelMachine)) == packed(first)
@@ -336,7 +336,7 @@ RULE = "promised_tokens_are_loaded"
 
 def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
     plan = Plan(0, live=True)
-    empty = Progress(findings_at=[0] * 9)
+    empty = Progress()
     others = PLANS_EVERY * len(plan.planned)
     units = [plan.unit(number, empty) for number in range(len(plan.presets) + others)]
     of_plans = [unit for unit in units if isinstance(unit.work, Plays | Engines)]
