@@ -75,9 +75,9 @@ def maker(name: str, faults: Sequence[Fault] = ()) -> Maker:
 
 def _known() -> tuple[KnownFinding, ...]:
     """Return the known findings that this vLLM has."""
-    from kvproof.cli.profile import inferred
+    from kvproof.cli.profile import profile
 
-    return tuple(inferred(_live).known)
+    return profile(_live)
 
 
 def _import() -> None:

@@ -1,10 +1,7 @@
-"""The profile of a vLLM: which of the known findings it has.
-
-It is found out by following the trace of each on it, which takes a few seconds.
-"""
+"""Which of the known findings a vLLM has. It is found out by following the trace of each on it,
+which takes a few seconds."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kvproof.gate.difference.judged import followed
 from kvproof.invariants.registry import CHECKS
@@ -14,40 +11,24 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import Machine
+from kvproof.model.traces.trace import Trace
 from kvproof.reports import live_line
 
-Make = Callable[[Cluster], Machine]
 
-
-class Profile(NamedTuple):
-    """The names of the known findings that a vLLM has, and of those whose trace cannot be
-    followed on it."""
-
-    has: tuple[str, ...]
-    unknown: tuple[str, ...]
-
-    @property
-    def known(self) -> list[KnownFinding]:
-        """The known findings that may explain what is found on this vLLM."""
-        return [KNOWN[name] for name in (*self.has, *self.unknown) if name in KNOWN]
-
-
-def inferred(make: Make) -> Profile:
-    """Follow the traces, and return the profile that they show. `make` makes a live machine of the
-    vLLM that this process has imported."""
+def profile(make: Callable[[Cluster], Machine]) -> tuple[KnownFinding, ...]:
+    """Return the known findings that may explain what is found on a vLLM: those that it has, and
+    those whose trace cannot be followed on it. `make` makes a live machine of it."""
     live_line.show("following the traces of the known findings ...")
-    has, unknown = [], []
-    for name, trace in traces.all_of():
-        if name not in KNOWN:
-            continue
-        try:
-            found = followed(trace.cluster, make, trace.events, CHECKS.values(), [KNOWN[name]])
-        except (AdapterDrift, Exception):  # also a mistake of the adapter on this vLLM
-            unknown.append(name)
-            continue
-        if any(key.by == name for key in found.breaks):
-            has.append(name)
-    return Profile(tuple(has), tuple(unknown))
+    found = ((KNOWN[name], trace) for name, trace in traces.all_of() if name in KNOWN)
+    return tuple(known for known, trace in found if _may_be_there(known, trace, make))
+
+
+def _may_be_there(known: KnownFinding, trace: Trace, make: Callable[[Cluster], Machine]) -> bool:
+    try:
+        found = followed(trace.cluster, make, trace.events, CHECKS.values(), [known])
+    except (AdapterDrift, Exception):  # also a mistake of the adapter on this vLLM
+        return True
+    return any(key.by == known.name for key in found.breaks)
 
 
 def without_trace() -> list[str]:
