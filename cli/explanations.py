@@ -30,7 +30,7 @@ from kvproof.model.files.reading import read_text
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.severity import MEANINGS, Severity
 from kvproof.proofs.prove import everything, everything_named
-from kvproof.reports.cluster_line import cluster_lines
+from kvproof.reports.cluster_line import cluster_line
 from kvproof.reports.terminal import shell_word
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.words import WORDS
@@ -277,7 +277,7 @@ def _preset(name: str) -> Explanation:
         kind="a preset, a small cluster",
         name=name,
         sentence=file.about,
-        scenario=tuple(filter(None, (*cluster_lines(file.cluster), states, *_apart(file.cluster)))),
+        scenario=tuple(filter(None, (cluster_line(file.cluster), states, *_apart(file.cluster)))),
         see=(f"kvproof {machine} --config {name}", f"kvproof explain {name} --json"),
     )
 
@@ -290,7 +290,7 @@ def random_cluster(name: str) -> Explanation:
         kind="a cluster that a seed makes",
         name=name,
         sentence="The same seed makes the same cluster, in this kvproof.",
-        scenario=(*cluster_lines(cluster), *_apart(cluster)),
+        scenario=(cluster_line(cluster), *_apart(cluster)),
         see=(f"kvproof {machine} --config {name}", f"kvproof explain {name} --json"),
     )
 

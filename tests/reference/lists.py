@@ -10,7 +10,7 @@ from kvproof.model.config.features.registry import FEATURES, exclusions
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.severity import FAIL_ON, MEANINGS
-from kvproof.reports.cluster_line import cluster_lines
+from kvproof.reports.cluster_line import cluster_line
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import breaking
 from tests.reference.markdown import code, paragraphs, table
@@ -25,7 +25,7 @@ def presets() -> str:
             (
                 file.name,
                 file.about,
-                "; ".join(cluster_lines(file.cluster)),
+                cluster_line(file.cluster),
                 f"{file.distinct_states or 0:,}",
             )
             for file in files
