@@ -35,7 +35,6 @@ from kvproof.gate.difference.protocol import (
     Request,
 )
 from kvproof.gate.difference.result import Result
-from kvproof.gate.search.side import HASH_SEED
 from kvproof.gate.side import requests
 from kvproof.gate.source.probes import Probes
 from kvproof.live import children
@@ -51,7 +50,6 @@ PIECE = 1 << 16
 def main() -> int:
     """Answer the requests of standard input, a line each, until it ends."""
     children.end_with_parent()
-    os.environ.pop(HASH_SEED, None)  # the interpreter has it, and vLLM is to make its own
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # vLLM may print
     first = sys.stdin.buffer.readline()

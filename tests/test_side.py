@@ -64,6 +64,8 @@ def answer(request, probes):
         global COUNTED
         COUNTED += 1
         return result(name, steps=COUNTED)
+    elif name == "seed":
+        return result(name, reached=(os.environ["PYTHONHASHSEED"],))
     elif name == "ends the side":
         print("out of memory", file=sys.stderr, flush=True)
         os.kill(os.getppid(), signal.SIGKILL)
@@ -100,6 +102,12 @@ def impatient(tmp_path: Path) -> Iterator[Side]:
 
 def workload(name: str) -> Follow:
     return Follow(name, FULL)
+
+
+def test_vllm_makes_its_first_hash_from_the_seed_of_both_sides(side: Side) -> None:
+    side.look({})
+    [answer] = side.drive([workload("seed")])
+    assert answer.reached == ("0",)
 
 
 def test_what_is_printed_is_not_taken_for_an_answer(side: Side) -> None:

@@ -115,7 +115,9 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 HASH_SEED = "PYTHONHASHSEED"
 """In which order vLLM reads the names in a set depends on this seed, and so does which of several
-requests ends first. Both sides have one seed, so that they differ by their code alone."""
+requests ends first. vLLM makes the first hash of blocks from it too: without it, older releases
+and fast hashes make a random one, so keys in a set have any order. Both sides have one seed, so
+that they differ by their code alone."""
 
 
 @contextmanager
