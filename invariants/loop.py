@@ -341,10 +341,8 @@ def mask_knows_every_token(played: Played) -> Iterator[Judged]:
     grammar forbids."""
     for one in played.requests:
         for before, knew in enumerate(one.masks):
-            if knew == before:
-                yield holds()
-            elif knew is not None:
-                yield because(
+            if knew is not None:
+                yield holds_if(knew == before) or because(
                     _received(before),
                     reason("knew", "the grammar had accepted {knew} tokens then", knew=knew),
                     request=one.name,

@@ -361,17 +361,14 @@ def worker_forgets_who_left(step: Step, cluster: Cluster) -> Iterator[Judged]:
         )
     for name in places:
         request = engine.find(name)
-        if request is not None and request.tables and request.status not in (SENDING, ABORTED):
-            yield holds()
-        else:
-            status = "has ended" if request is None else f"is {request.status}"
-            yield because(
-                reason(
-                    "left_batch",
-                    "{request} {status} on {engine} and has left the batch",
-                    status=status,
-                ),
-                reason("keeps_place", "the worker has no report of this, and keeps a place for it"),
-                engine=engine.name,
-                request=name,
-            )
+        runs = request and request.tables and request.status not in (SENDING, ABORTED)
+        yield holds_if(runs) or because(
+            reason(
+                "left_batch",
+                "{request} {status} on {engine} and has left the batch",
+                status="has ended" if request is None else f"is {request.status}",
+            ),
+            reason("keeps_place", "the worker has no report of this, and keeps a place for it"),
+            engine=engine.name,
+            request=name,
+        )

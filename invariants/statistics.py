@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import check
 from kvproof.invariants.loop import idle, nothing_left
-from kvproof.model.because import Excuse, Judged, because, choice, holds, holds_if, reason, release
+from kvproof.model.because import Excuse, Judged, because, choice, holds_if, reason, release
 from kvproof.model.facts.connectors import CacheStatistics, PromptReported, TokensLookedUp
 from kvproof.model.facts.loop import LoopWait, Played
 from kvproof.model.severity import Severity
@@ -124,11 +124,8 @@ def prompt_statistics_add_up(fact: PromptReported) -> Iterator[Judged]:
     a prompt that was loaded whole, the last token is computed again, and may count as such."""
     cached = fact.local + fact.external
     whole = cached + fact.computed == fact.tokens
-    if whole and (fact.local, fact.external) in fact.admitted:
-        yield holds()
-        return
     loaded_all = cached + 1 == fact.tokens and (fact.local, fact.external + 1) in fact.admitted
-    yield because(
+    yield holds_if(whole and (fact.local, fact.external) in fact.admitted) or because(
         reason(
             "admitted",
             "{request} has a prompt of {tokens} tokens, and was admitted with (local, external) "
@@ -228,29 +225,26 @@ def statistics_reach_their_reader(played: Played) -> Iterator[Judged]:
     missing."""
     for wait in played.waits:
         for front, received in wait.received:
-            if received == wait.noted:
-                yield holds()
-            else:
-                ends = received.transfers != wait.noted.transfers
-                yield because(
-                    idle(wait),
-                    reason(
-                        "counted",
-                        "the engine has counted {transfers} ends of transfers and {lookups} looked "
-                        "up requests",
-                        transfers=wait.noted.transfers,
-                        lookups=wait.noted.lookups,
-                    ),
-                    reason(
-                        "received",
-                        "the statistics that {front} passed on had {transfers} and {lookups}",
-                        front=front,
-                        transfers=received.transfers,
-                        lookups=received.lookups,
-                        feature=f"{'transfers' if ends else 'look-ups'} by {front}",
-                    ),
-                    excuses=_why_not_received(wait),
-                )
+            ends = received.transfers != wait.noted.transfers
+            yield holds_if(received == wait.noted) or because(
+                idle(wait),
+                reason(
+                    "counted",
+                    "the engine has counted {transfers} ends of transfers and {lookups} looked "
+                    "up requests",
+                    transfers=wait.noted.transfers,
+                    lookups=wait.noted.lookups,
+                ),
+                reason(
+                    "received",
+                    "the statistics that {front} passed on had {transfers} and {lookups}",
+                    front=front,
+                    transfers=received.transfers,
+                    lookups=received.lookups,
+                    feature=f"{'transfers' if ends else 'look-ups'} by {front}",
+                ),
+                excuses=_why_not_received(wait),
+            )
 
 
 def _why_not_received(wait: LoopWait) -> Iterator[Excuse]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from kvproof.invariants.arithmetic import blocks_begun, whole_blocks
 from kvproof.invariants.check import check
-from kvproof.model.because import Excuse, Judged, because, choice, holds, holds_if, reason
+from kvproof.model.because import Excuse, Judged, because, choice, holds_if, reason
 from kvproof.model.config import Cluster, EngineConfig, Group
 from kvproof.model.needs import Need
 from kvproof.model.severity import Severity
@@ -104,23 +104,19 @@ def no_more_is_held_than_is_read(engine: Engine, cluster: Cluster) -> Iterator[J
     each draft. A Mamba group of mode none keeps one state in one block for the whole request.
     """
     for request, index, held, may in _held(cluster, engine):
-        if held <= may:
-            yield holds()
-        else:
-            kind = cluster.engine(engine.name).groups[index].kind
-            yield because(
-                reason(
-                    "layers_read",
-                    "the layers of group {group} ({kind}) read at most {may} blocks "
-                    "of {request} on {engine}",
-                    kind=kind,
-                    may=may,
-                ),
-                reason("holds_blocks", "the request holds {held} blocks", held=held),
-                engine=engine.name,
-                request=request,
-                group=index,
-            )
+        yield holds_if(held <= may) or because(
+            reason(
+                "layers_read",
+                "the layers of group {group} ({kind}) read at most {may} blocks "
+                "of {request} on {engine}",
+                kind=cluster.engine(engine.name).groups[index].kind,
+                may=may,
+            ),
+            reason("holds_blocks", "the request holds {held} blocks", held=held),
+            engine=engine.name,
+            request=request,
+            group=index,
+        )
 
 
 @check(
@@ -175,18 +171,19 @@ def counter_counts_only_cached(engine: Engine, cluster: Cluster) -> Iterator[Jud
     counted them as cached. After the load, vLLM found no block left to cache, and the loaded prefix
     was lost for later hits."""
     for request, index, cached, most, loading in _counters(cluster, engine):
-        if cached <= most:
-            yield holds()
-        else:
-            what = "its local hit covers" if loading else "the tokens it holds fill"
-            yield because(
-                reason(
-                    "counts_as_cached",
-                    "{request} on {engine} counts {cached} blocks of group {group} as cached",
-                    cached=cached,
-                ),
-                reason("blocks", "{what} {most} blocks", what=what, most=most),
-                engine=engine.name,
-                request=request.id,
-                group=index,
-            )
+        yield holds_if(cached <= most) or because(
+            reason(
+                "counts_as_cached",
+                "{request} on {engine} counts {cached} blocks of group {group} as cached",
+                cached=cached,
+            ),
+            reason(
+                "blocks",
+                "{what} {most} blocks",
+                what="its local hit covers" if loading else "the tokens it holds fill",
+                most=most,
+            ),
+            engine=engine.name,
+            request=request.id,
+            group=index,
+        )

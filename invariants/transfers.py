@@ -77,20 +77,17 @@ def offer_has_tokens(state: State, cluster: Cluster) -> Iterator[Judged]:
     for transfer in state.transfers:
         if transfer.phase != Phase.OFFERED:
             continue
-        if transfer.tokens >= 1:
-            yield holds()
-        else:
-            source, sent = giver(cluster, transfer.request)
-            yield because(
-                reason("offers_kv", "{engine} offers the KV of {request}"),
-                reason(
-                    "has_computed",
-                    "{engine} has computed {tokens} of its tokens",
-                    tokens=transfer.tokens,
-                ),
-                engine=source.name,
-                request=sent,
-            )
+        source, sent = giver(cluster, transfer.request)
+        yield holds_if(transfer.tokens >= 1) or because(
+            reason("offers_kv", "{engine} offers the KV of {request}"),
+            reason(
+                "has_computed",
+                "{engine} has computed {tokens} of its tokens",
+                tokens=transfer.tokens,
+            ),
+            engine=source.name,
+            request=sent,
+        )
 
 
 @check(

@@ -83,23 +83,12 @@ def _connected(pushes: bool, kind: str) -> Mapping[str, Any]:
     return found.by_label
 
 
-def _pull() -> Mapping[str, Any]:
-    return _connected(False, "NixlConnector")
-
-
-def _push() -> Mapping[str, Any]:
-    return _connected(True, "NixlPushConnector")
-
-
 _BUILDERS: Mapping[str, Callable[[], Mapping[str, Any]]] = {
     "EventPublisher": _events,
-    "NixlConnector": _pull,
-    "NixlConnectorScheduler": _pull,
-    "NixlConnectorMetadata": _pull,
-    "NixlPushConnector": _push,
-    "NixlPushConnectorScheduler": _push,
-    "NixlPushConnectorMetadata": _push,
+    "NixlConnector": functools.partial(_connected, False, "NixlConnector"),
+    "NixlPushConnector": functools.partial(_connected, True, "NixlPushConnector"),
 }
+"""What builds the objects whose class has a name that begins so."""
 
 
 @functools.cache
@@ -122,7 +111,8 @@ def labels(kind: type) -> set[str]:
 
 def sample(kind: str) -> Any:
     """A real object of this class. Raises Missing if this vLLM cannot build one."""
-    built = _built(_BUILDERS.get(kind, _engine))
+    own = (make for begins, make in _BUILDERS.items() if kind.startswith(begins))
+    built = _built(next(own, _engine))
     if isinstance(built, str):
         raise Missing(f"no {kind} can be built: {built}")
     return built[kind]

@@ -142,14 +142,15 @@ class TestedConnector:
         from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
         from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 
-        from kvproof.live.fakes.lmcache import in_place  # needs torch
+        from kvproof.live.fakes.lmcache import MODULES  # needs torch
+        from kvproof.live.fakes.replaced import in_place
 
         module, colon, name = self._place
         try:
             if colon:
                 found: type = getattr(importlib.import_module(module), name)
             else:
-                with in_place():
+                with in_place(MODULES):
                     found = KVConnectorFactory.get_connector_class_by_name(name)
                     for inside in self.extra.get("connectors", ()):
                         if "kv_connector_module_path" not in inside:

@@ -1,14 +1,11 @@
 """Fakes of LMCache's server and of its clients. The server is in memory and keeps the KV of chunks
 under their tokens (`lmcache.integration.vllm.vllm_multi_process_adapter`)."""
 
-import contextlib
-import importlib.util
 import logging
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,7 +15,6 @@ from kvproof.live.fakes.streams import Stream
 from kvproof.live.fakes.threads import TaskThread
 from kvproof.model.plans.connector import Call
 
-PACKAGE = "lmcache"
 CHUNK_BLOCKS, CHUNK_BLOCKS_MAX = 2, 64
 
 
@@ -291,19 +287,3 @@ MODULES: dict[str, dict[str, Any]] = {
     },
 }
 """The names that vLLM imports from LMCache, by module."""
-
-
-@contextlib.contextmanager
-def in_place() -> Iterator[None]:
-    """Put the fake LMCache in place until the block ends, unless the real one is installed."""
-    if PACKAGE in sys.modules or importlib.util.find_spec(PACKAGE) is not None:
-        yield
-        return
-    for name, members in MODULES.items():
-        sys.modules[name] = ModuleType(name)
-        sys.modules[name].__dict__.update(members)
-    try:
-        yield
-    finally:
-        for name in MODULES:
-            del sys.modules[name]

@@ -5,7 +5,7 @@ Mooncake workers find each other, without sockets."""
 import ctypes
 import importlib
 from collections.abc import Sequence
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 from kvproof.live.fakes.clock import Clock
@@ -93,11 +93,11 @@ class ReplicateConfig:
     group_ids: list[str]
 
 
-def module() -> ModuleType:
-    """Make the module that replaces `mooncake.store`."""
-    made = ModuleType("mooncake.store")
-    made.__dict__.update(MooncakeDistributedStore=Store, ReplicateConfig=ReplicateConfig)
-    return made
+MODULES: dict[str, dict[str, Any]] = {
+    "mooncake": {},
+    "mooncake.store": {"MooncakeDistributedStore": Store, "ReplicateConfig": ReplicateConfig},
+}
+"""The names that vLLM imports from Mooncake, by module."""
 
 
 HOME = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_connector"

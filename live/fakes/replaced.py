@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -454,8 +454,8 @@ def device(clock: Clock) -> Iterator[None]:
         StoreClient.sent.clear()
         StoreClient.failed.clear()
         stack.callback(loops.close, clock)
-        stack.enter_context(_mooncake())
-        stack.enter_context(lmcache.in_place())
+        stack.enter_context(in_place(mooncake.MODULES))
+        stack.enter_context(in_place(lmcache.MODULES))
         stack.enter_context(patch.dict(os.environ, SETTINGS))
         stack.enter_context(Fakes(REPLACED, clock))
         yield
@@ -488,15 +488,18 @@ INHERITED = object()
 
 
 @contextlib.contextmanager
-def _mooncake() -> Iterator[None]:
-    """Put the fake Mooncake store in place, unless the real one is installed."""
-    if importlib.util.find_spec("mooncake") is not None:
+def in_place(modules: Mapping[str, Mapping[str, Any]]) -> Iterator[None]:
+    """Put the fake modules of a package in place until the block ends, unless the package is
+    installed, or they are in place already. The package itself is the first of them."""
+    package = next(iter(modules))
+    if package in sys.modules or importlib.util.find_spec(package) is not None:
         yield
         return
-    names = {"mooncake": ModuleType("mooncake"), "mooncake.store": mooncake.module()}
-    sys.modules.update(names)
+    for name, members in modules.items():
+        sys.modules[name] = ModuleType(name)
+        vars(sys.modules[name]).update(members)
     try:
         yield
     finally:
-        for name in names:
+        for name in modules:
             del sys.modules[name]
