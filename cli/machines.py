@@ -44,13 +44,7 @@ def maker(name: str, faults: Sequence[Fault] = ()) -> Maker:
     live machine raises AdapterDrift if the adapter does not fit the installed vLLM, or if vLLM
     cannot be imported."""
     if name == "model":
-
-        def model(cluster: Cluster) -> Machine:
-            return ModelMachine(cluster)
-
-        return Maker(name, model, model)
-    if name != "live":
-        raise UsageError(f"There is no machine named {name!r}. Use model or live.")
+        return Maker(name, ModelMachine, ModelMachine)
     if faults:
         raise UsageError(
             "A fault is a mistake of the model, and real vLLM runs without faults. Use "

@@ -89,14 +89,14 @@ def environment_of(folder: Path, request_s: float = 600) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def side(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
-    with started("head", environment_of(tmp_path_factory.mktemp("side"))) as one:
+    with started(environment_of(tmp_path_factory.mktemp("side"))) as one:
         yield one
 
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Iterator[Side]:
     """A side that waits for a request no longer than a second."""
-    with started("head", environment_of(tmp_path, 1)) as one:
+    with started(environment_of(tmp_path, 1)) as one:
         yield one
 
 
@@ -159,7 +159,7 @@ def test_no_process_of_a_workload_is_left(side: Side) -> None:
 
 
 def test_a_side_that_ends_says_the_last_line_of_it(tmp_path: Path) -> None:
-    with started("head", environment_of(tmp_path)) as side:
+    with started(environment_of(tmp_path)) as side:
         for _ in range(2):  # also where it has ended already
             with pytest.raises(Ended, match="out of memory"):
                 side.drive([workload("ends the side")])
@@ -169,12 +169,12 @@ def test_a_side_that_ends_says_the_last_line_of_it(tmp_path: Path) -> None:
 def test_a_side_that_cannot_start_says_why(tmp_path: Path) -> None:
     env = environment_of(tmp_path)
     (tmp_path / "sitecustomize.py").write_text("import os\nos._exit(5)\n", encoding="utf-8")
-    with started("head", env) as side, pytest.raises(Ended, match="the process ended with 5"):
+    with started(env) as side, pytest.raises(Ended, match="the process ended with 5"):
         side.look({})
 
 
 def test_it_ends_with_its_block(tmp_path: Path) -> None:
-    with started("head", environment_of(tmp_path)) as side:
+    with started(environment_of(tmp_path)) as side:
         side.look({})
         pid = side._process.pid
         assert is_there(pid)
@@ -246,7 +246,7 @@ from kvproof.gate.search.side import started
 from kvproof.gate.difference.workload import Follow
 from tests.two_machines import FULL
 import os
-with started("head", dict(os.environ)) as side:
+with started(dict(os.environ)) as side:
     side.look({})
     side.drive([Follow("hangs", FULL)])
 """

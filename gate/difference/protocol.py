@@ -100,13 +100,11 @@ class Driven(_Message, frozen=True):
 
 class Accepts(_Message, frozen=True):
     """The plans without actions with whose cache groups a connector can be made, and those with
-    which making it is `failing` by mistake. `reason` says why there is no such connector, and
-    `entry` what of the contract it lacks."""
+    which making it is `failing` by mistake. `reason` says why there is no such connector."""
 
     plans: tuple[ConnectorPlan, ...] = ()
     failing: tuple[ConnectorPlan, ...] = ()
     reason: str = ""
-    entry: str = ""
 
 
 class Recorded(_Message, frozen=True):

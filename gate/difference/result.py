@@ -22,22 +22,19 @@ class Near(Struct, frozen=True, forbid_unknown_fields=True):
 class Result(Struct, frozen=True, forbid_unknown_fields=True):
     """What a workload did on one machine.
 
-    `reason` says why it could not be run, and `entry` is the missing entry of the contract; then
-    the rest is empty. `steps` counts events. `records` has what each run shows, in order, so that
-    the runs of two machines can be compared; `kinds` names the cache groups of each run of a
-    connector.
-    `taken` are the runs of random episodes, and `excused` the breaks that have excuses: both only
-    where they were asked for.
-    `reached` has the changed files, functions and statements that were reached, as `Look` names
-    them, where the run was `watched`; then `near` has the steps that executed the change of each
-    changed function. `course` is how the last run was taken. `without_loops` says why some
-    loops of engines could not be driven, and what their start-ups show is there; `unconnected`
-    counts the start-ups without a loop because their connector has no place for the layers.
+    `reason` says why it could not be run; then the rest is empty. `steps` counts events. `records`
+    has what each run shows, in order, so that the runs of two machines can be compared; `kinds`
+    names the cache groups of each run of a connector. `taken` are the runs of random episodes, and
+    `excused` the breaks that have excuses: both only where they were asked for. `reached` has the
+    changed files, functions and statements that were reached, as `Look` names them, where the run
+    was `watched`; then `near` has the steps that executed the change of each changed function.
+    `course` is how the last run was taken. `without_loops` says why some loops of engines could not
+    be driven, and what their start-ups show is there; `unconnected` counts the start-ups without a
+    loop because their connector has no place for the layers.
     """
 
     name: str
     reason: str = ""
-    entry: str = ""
     breaks: tuple[Break, ...] = ()
     steps: int = 0
     records: tuple[Record, ...] = ()

@@ -202,7 +202,7 @@ class Comparison:
         known = self._accepts.get(workload.connector) if isinstance(workload, Plays) else None
         if known is None or not known[number].reason:
             return None
-        return Result(workload.name, reason=known[number].reason, entry=known[number].entry)
+        return Result(workload.name, reason=known[number].reason)
 
     def sides(self, workload: Workload) -> tuple[Result, Result]:
         """What base and head show of a workload that is none of the search. Several breaks may be

@@ -91,8 +91,8 @@ def _compared(
     with (
         interruption.stoppable(),  # an interruption is also raised where the processes are ended
         ExitStack() as at_the_end,  # its threads may wait for a process until that is ended
-        started("base", base) as on_base,
-        started("head", head) as on_head,
+        started(base) as on_base,
+        started(head) as on_head,
     ):
         comparison = Comparison(on_base, on_head, args.seed)
         at_the_end.callback(comparison.close)

@@ -53,8 +53,7 @@ class Ended(Exception):
 class Side:
     """A running process that drives one vLLM. Used by one thread at a time."""
 
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]", errors: IO[bytes]) -> None:
-        self.name = name
+    def __init__(self, process: "subprocess.Popen[bytes]", errors: IO[bytes]) -> None:
         self._process = process
         self._errors = errors
 
@@ -121,7 +120,7 @@ that they differ by their code alone."""
 
 
 @contextmanager
-def started(name: str, environment: Mapping[str, str]) -> Iterator[Side]:
+def started(environment: Mapping[str, str]) -> Iterator[Side]:
     """A side in a process with this environment. It ends with the body, or with kvproof."""
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -143,7 +142,7 @@ def started(name: str, environment: Mapping[str, str]) -> Iterator[Side]:
                 os.killpg(process.pid, signal.SIGKILL)
 
         try:
-            yield Side(name, process, errors)
+            yield Side(process, errors)
         finally:
             end()
             process.communicate()

@@ -267,14 +267,14 @@ def accepts(name: str) -> Accepts:
     try:
         plans = tuple(accepted(chosen, found, marked=True))
     except AdapterDrift as drift:
-        return Accepts(reason=drift.why, entry=drift.entry)
+        return Accepts(reason=drift.why)
     except NoConnector as error:
-        return Accepts(reason=error.why, entry=chosen.name)
+        return Accepts(reason=error.why)
     except Exception as error:
         if is_ours(error) or not is_refusal(error):
             raise
         why = f"This vLLM refuses the settings of {chosen.name} ({last_line(error)})"
-        return Accepts(reason=why, entry=chosen.name)
+        return Accepts(reason=why)
     mistakes = (each for each, why in found.unmade.items() if not is_refusal(why))
     return Accepts(plans, tuple(each for each in mistakes if _fails_in_user_sizes(chosen, each)))
 
@@ -295,7 +295,7 @@ def _accepts(name: str) -> Accepts:
     connector."""
     found = accepts(name)
     if found.reason:
-        raise AdapterDrift(found.reason, found.entry)
+        raise AdapterDrift(found.reason)
     return found
 
 

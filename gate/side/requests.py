@@ -122,7 +122,7 @@ def _driven(request: Drive, note: Note | None = None) -> Result:
     try:
         return _result(request, note)
     except AdapterDrift as drift:
-        return Result(workload.name, reason=drift.why, entry=drift.entry)
+        return Result(workload.name, reason=drift.why)
     except EngineUnmade as error:
         given = workload.runs if isinstance(workload, Again) else [workload]
         drawn = isinstance(workload, Episodes)  # it has drawn none
