@@ -14,7 +14,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip
-PYTEST := $(BIN)/python -m pytest -q
+PYTEST := $(BIN)/python -m pytest -q -p kvproof.cli.keep_traces
 PARALLEL := -n $(WORKERS) --dist worksteal
 
 .NOTPARALLEL:

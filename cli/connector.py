@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kvproof.cli import parser as options
+from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
 from kvproof.gate.difference.workload import Play
 from kvproof.gate.side.known_plans import Likeness, likeness
 from kvproof.gate.side.plans import write_plan
-from kvproof.live.availability import importable
 from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
@@ -80,12 +80,13 @@ def run(args: argparse.Namespace) -> int:
     """Search, and print the result."""
     extra = _extra(args.extra)
     borrow(args.vllm, args.cache, live=True)
-    importable()
+    from kvproof.live.connectors.shipped import SHIPPED, as_driven
+
+    check_name(args.name, SHIPPED)
     live_line.show("importing vLLM ...")
     from kvproof.live.blame import is_ours
     from kvproof.live.connectors.alone import confirm
     from kvproof.live.connectors.search import PlanSearch, search
-    from kvproof.live.connectors.shipped import as_driven
     from kvproof.live.connectors.shown import shown
 
     subject = as_driven(args.name, extra, args.keeps_prompts)

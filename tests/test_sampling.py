@@ -13,6 +13,8 @@ from kvproof.model.faults.registry import FAULTS, fault_named
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS, cluster_named
 from kvproof.model.presets.room import SUFFIX
+from kvproof.model.traces.trace_reader import read
+from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling import random_episodes
@@ -24,6 +26,8 @@ from kvproof.strategies.sampling.wide import random_clusters, sample_many
 from kvproof.strategies.verdict import Outcome, Verdict
 from tests.planted import under
 from tests.processes import python
+
+pytest_plugins = ["pytester"]
 
 # Episodes
 
@@ -192,3 +196,59 @@ def test_constants_of_a_module_change_nothing(
         assert runs("pd-default", 0) == before
     finally:
         sys.modules.pop("of_a_user", None)
+
+
+# A failing test leaves the trace of its run
+
+
+TESTS = """
+from hypothesis import Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from kvproof.model.faults.fault import planted
+from kvproof.model.faults.registry import FAULTS
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.sampling.episode import CacheMachine, Target
+
+def test_violates():
+    target = Target(CLUSTERS["full"], ModelMachine)
+    with planted(FAULTS["double_free"]):
+        found_first = settings(phases=[Phase.generate], report_multiple_bugs=False)
+        run_state_machine_as_test(lambda: CacheMachine(target), settings=found_first)
+
+def test_fails_otherwise():
+    assert 1 == 2
+
+def test_passes():
+    pass
+"""
+
+
+def report_of(pytester: pytest.Pytester) -> str:
+    """What pytest prints about the tests."""
+    pytester.makepyfile(TESTS)
+    done = pytester.runpytest_inprocess("-q", "-p", "kvproof.cli.keep_traces")
+    done.assert_outcomes(failed=2, passed=1)
+    return done.stdout.str()
+
+
+def test_a_violation_is_kept_and_replays(pytester: pytest.Pytester) -> None:
+    said = report_of(pytester)
+    [kept] = Path("kvproof-traces").iterdir()
+    command = f"kvproof replay {kept} --machine model"
+    assert said.count(command) == 1
+
+    trace = read(kept)
+    again = under([FAULTS["double_free"]], replay, ModelMachine(trace.cluster), trace)
+    assert again.differs is None
+    assert again.outcome.verdict is Verdict.VIOLATED
+    assert again.outcome.finding == trace.finding
+
+
+def test_a_trace_that_cannot_be_written_is_told_in_the_report(pytester: pytest.Pytester) -> None:
+    Path("kvproof-traces").write_text("mine", encoding="utf-8")
+    said = report_of(pytester)
+    assert said.count("The trace was not written") == 1
+    assert "kvproof-traces" in said.split("The trace was not written")[1]
+    assert Path("kvproof-traces").read_text(encoding="utf-8") == "mine"
