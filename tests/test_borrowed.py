@@ -12,6 +12,7 @@ import pytest
 from kvproof.cli.main import main
 from kvproof.live.availability import installed, place
 from kvproof.live.contract_check import check
+from tests.trees import made
 
 TRACE = str(Path(__file__).parent.parent / "findings" / "stray_report_dies" / "trace.jsonl")
 COMMANDS = (
@@ -27,12 +28,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     real = _forget_vllm()
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(os, "environ", dict(os.environ))
-    place = tmp_path / "vllm" / "0.33.0" / "site-packages"
-    for folder in ("vllm", "vllm-0.31.7.dist-info"):
-        (place / folder).mkdir(parents=True)
-    (place / "vllm" / "__init__.py").touch()
-    metadata = "Metadata-Version: 2.1\nName: vllm\nVersion: 0.31.7\n"
-    (place / "vllm-0.31.7.dist-info" / "METADATA").write_text(metadata, encoding="utf-8")
+    made(tmp_path / "vllm" / "0.33.0" / "site-packages", version="0.31.7")
     yield tmp_path
     _forget_vllm()
     sys.modules.update(real)

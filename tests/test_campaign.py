@@ -363,15 +363,13 @@ def _ours(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.live
 @pytest.mark.parametrize("name", ["offloading", ENGINES])
 def test_a_unit_depends_on_itself_alone(name: str) -> None:
-    from kvproof.campaign.planned import carry_out_plans
-
     plan = Plan(0, live=True)
     unit = Unit(7, plan.plans(plan.planned.index(name), 11))
-    result = carry_out_plans(unit)
+    result = planned.carry_out_plans(unit)
     assert result.shown
     assert result.steps >= result.runs > 0
     assert not result.error
-    assert packed(carry_out_plans(unit)) == packed(result)
+    assert packed(planned.carry_out_plans(unit)) == packed(result)
     progress = Progress()
     progress.merge(unit, result)
     assert progress.plan_units == 1
@@ -384,15 +382,16 @@ def test_a_unit_depends_on_itself_alone(name: str) -> None:
 def test_a_finding_is_made_shorter_and_written(
     tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.campaign.planned import carry_out_plans
     from kvproof.gate.side.plans import written
 
     unit = Unit(0, PLANS)
-    found = carry_out_plans(unit).found
+    found = planned.carry_out_plans(unit).found
     [first] = [each for each in found if each.signature.check == RULE]
     with monkeypatch.context() as drawn:
         drawn.setattr(planned, "SHRINKING_PLANS_MAX", 0)
-        [long] = [each for each in carry_out_plans(unit).found if each.signature.check == RULE]
+        [long] = [
+            each for each in planned.carry_out_plans(unit).found if each.signature.check == RULE
+        ]
     assert first.signature.feature.startswith(OURS)
     assert first.length < long.length
     assert isinstance(first.entry, Play)
@@ -401,13 +400,12 @@ def test_a_finding_is_made_shorter_and_written(
     assert code == 1
     assert RULE in out
     known = Unit(0, unit.work, tuple(each.signature for each in found))
-    assert not carry_out_plans(known).found
+    assert not planned.carry_out_plans(known).found
 
 
 @pytest.mark.live
 @pytest.mark.usefixtures("_ours")
 def test_a_finding_that_needs_earlier_plans_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-
     monkeypatch.setattr(planned, "_breaks_alone", lambda _: False)
     monkeypatch.setattr(planned, "SHRINKING_PLANS_MAX", 0)
     found = planned.carry_out_plans(Unit(0, PLANS)).found
@@ -420,25 +418,24 @@ def test_a_finding_that_needs_earlier_plans_says_so(monkeypatch: pytest.MonkeyPa
 def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kvproof.campaign.planned import carry_out_plans
     from kvproof.gate.side import known_plans
     from kvproof.gate.side.known_plans import KnownPlan
 
     monkeypatch.setattr(planned, "SHRINKING_PLANS_MAX", 0)
     unit = Unit(0, PLANS)
-    before = carry_out_plans(unit)
+    before = planned.carry_out_plans(unit)
     [first] = [each for each in before.found if each.signature.check == RULE]
     assert isinstance(first.entry, Play)
     kept = {"pairs_from_the_front": [KnownPlan(RULE, first.entry, needs=("local_hits",))]}
     monkeypatch.setattr(known_plans, "_all", lambda: kept)
-    after = carry_out_plans(unit)
+    after = planned.carry_out_plans(unit)
     assert after.met["pairs_from_the_front"]
     signatures = {each.signature for each in after.found}
     like = {each for each in signatures if "looks like pairs_from_the_front" in each.feature}
     assert signatures - like < {each.signature for each in before.found}
     assert first.signature not in signatures
     kept["pairs_from_the_front"] = [KnownPlan("every_request_ends", first.entry)]
-    assert carry_out_plans(unit).found == before.found
+    assert planned.carry_out_plans(unit).found == before.found
 
 
 def test_the_plan_of_a_connector_has_a_command_of_its_own(refused: Any, tmp_path: Path) -> None:

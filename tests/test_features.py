@@ -1,12 +1,10 @@
 """The table of features, and the random clusters that are drawn from it."""
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.config.feature import Exclusion, Feature
 from kvproof.model.config.features import registry
 from kvproof.model.config.features.registry import FEATURES, exclusions, used_by
 from kvproof.model.errors import UsageError
@@ -14,7 +12,6 @@ from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from kvproof.model.presets.random_clusters import LAYOUTS, clusters_with, random_cluster
 from kvproof.strategies.explorer.explorer import explore
-from tests.reference.lists import features
 
 FULL = Group("full", 2)
 BASICS = {"name", "groups", "num_blocks", "engines", "jobs", "prompt", "max_tokens"}
@@ -33,41 +30,6 @@ def test_what_a_refusal_says_of_a_feature_is_there() -> None:
     needed = [(f, FEATURES[need]) for f in FEATURES.values() for need in f.needs]
     assert all(feature.off and need.on for feature, need in needed)
     assert all(f.on for f in FEATURES.values() if f.job_field)
-
-
-ODD = Feature(
-    id="odd_limits",
-    name="odd limits",
-    words="a limit of three requests",
-    options="`max_requests`",
-    of=EngineConfig,
-    used=lambda engine: engine.policy == "priority" and engine.max_requests == 3,
-    off="max_requests 2",
-    exclusions=(Exclusion(beside=("store",)),),
-    draw=lambda settings: settings.on_engines(policy="priority", max_requests=3),
-)
-
-
-@pytest.fixture
-def odd_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """One more entry of the table."""
-    monkeypatch.setitem(FEATURES, ODD.id, ODD)
-    exclusions.cache_clear()
-    yield ODD.id
-    exclusions.cache_clear()
-
-
-def test_a_new_feature_is_one_entry(odd_limits: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        EngineConfig("E", (FULL,), policy="priority", max_requests=3, store=True)
-    assert str(refused.value) == (
-        "Engine E combines odd limits and a store, which kvproof does not model. "
-        "Use max_requests 2, or store false."
-    )
-    assert "| a limit of three requests | `max_requests` |  | a store |  |" in features()
-    clusters = [c for c in map(random_cluster, range(200)) if odd_limits in used_by(c)]
-    assert clusters
-    assert not any("store" in used_by(c) for c in clusters)
 
 
 def test_what_only_live_vllm_is_driven_with_is_refused_by_the_model() -> None:
