@@ -11,9 +11,10 @@ from tests.processes import python
 from tests.sentences import two_sentences
 
 ROOT = Path(__file__).parent.parent
-TRACE = ROOT / "findings" / "stray_report_dies" / "trace.jsonl"
+TRACE = str(ROOT / "findings" / "stray_report_dies" / "trace.jsonl")
 CLUSTER = str(ROOT / "model" / "presets" / "clusters" / "full.json")
 FAULTS_OF_TRIM = ("--fault", "front_trim", "--fault", "last_zero_blocks_yield_all")
+GONE = ("--vllm", "0.33.0", "--cache", "cache")
 RELEASES = str(ROOT / "findings" / "releases.json")
 
 
@@ -40,12 +41,16 @@ RELEASES = str(ROOT / "findings" / "releases.json")
         (["replay", CLUSTER], "is a cluster file. Use a trace, or the plan"),
         (["replay", RELEASES], "is JSON of another kind. Use a trace, or the plan"),
         (["report", CLUSTER], "is a cluster file. Use a trace file"),
-        (["explore", "--config", str(TRACE)], "is a trace or a record. Use a cluster file"),
+        (["explore", "--config", TRACE], "is a trace or a record. Use a cluster file"),
         (["report", "missing.jsonl"], "No such file"),
         (["report", "/"], "has no campaign"),
         (["explore", "--fault", "nothing"], "no fault named"),
         (["explore", "--fault", "front_trim", "--fault", "double_free"], "--config"),
         (["prove", *FAULTS_OF_TRIM], "same function"),
+        (["sample", "--vllm", "0.33.0"], "Use --machine live, or leave --vllm out."),
+        (["replay", TRACE, "--machine", "model", "--vllm", "0.33.0"], "or leave --vllm out."),
+        (["sample", "--machine", "live", *GONE], "vLLM 0.33.0 is not in the cache folder"),
+        (["replay", TRACE, "--machine", "live", *GONE], "Use pip install --no-deps --target "),
     ],
 )
 def test_command_line(refused: Any, argv: list[str], says: str) -> None:
@@ -87,7 +92,7 @@ sys.exit(main(sys.argv[1:]))
     [
         ("sample", "--machine", "live"),
         ("connector", "OffloadingConnector"),
-        ("replay", str(TRACE)),  # the machine in the trace is the default
+        ("replay", TRACE),  # the machine in the trace is the default
         ("gate", "--base", "base", "--cache", "cache", "--junit", "j.xml", "--json"),
     ],
     ids=lambda argv: argv[0],

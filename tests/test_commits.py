@@ -1,4 +1,5 @@
-"""Commits of a git clone as trees: unpacked whole or not at all, once for each content."""
+"""Commits of a git clone as trees: unpacked whole or not at all, once for each content; and
+releases that are in the cache folder."""
 
 import os
 import shutil
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.live.trees import commit, commits
+from kvproof.live.trees import commit, commits, named
 from kvproof.model.errors import UsageError
 from tests.trees import git, imported, inside, made, refusal
 
@@ -204,3 +205,8 @@ def test_a_bare_clone_and_what_is_not_committed(clone: Path, cache: Path, tmp_pa
     (clone / "vllm" / "v1" / "core" / "__init__.py").write_text("NAME = 'not committed'\n")
     assert commit(bare, "HEAD", cache).package == commit(clone, "HEAD", cache).package
     assert imported(commit(clone, "main", cache)).startswith("second")
+
+
+def test_a_release_of_the_cache_folder_is_imported(cache: Path) -> None:
+    made(cache / "vllm" / "0.33.0" / "site-packages", "kept", "0.31.7")
+    assert imported(named("0.33.0", cache)).startswith("kept 0.31.7")
