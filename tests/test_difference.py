@@ -1,9 +1,7 @@
-"""What one machine breaks and another does not: on two models, and on results made by hand."""
+"""What one machine breaks and another does not, on results made by hand."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
-
-import pytest
 
 from kvproof.gate.difference.compare import (
     Results,
@@ -17,41 +15,11 @@ from kvproof.gate.difference.workload import (
     Fixed,
     Follow,
     Play,
-    Workload,
     follow,
 )
 from kvproof.model.events import Complete, Event, Submit
-from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.witnesses import witnesses
-from tests.two_machines import FULL, broken, driven, result, unkept
-
-FOUND = ("front_trim", "untouched_hits", "double_free", "preemption_keeps_counter")
-
-
-def both(workloads: Sequence[Workload], fault: str) -> tuple[Results, Results]:
-    """The results of base, the reference, and of head, which has a fault."""
-    base, head = Results(), Results()
-    base.add([driven(each) for each in workloads])
-    head.add([driven(each, [fault]) for each in workloads])
-    return base, head
-
-
-def checks(these: Results, others: Results) -> set[str]:
-    """The checks that only the first machine breaks."""
-    return {one.found.signature.check for one in only_on(these, others, [*these])}
-
-
-@pytest.mark.parametrize("fault", FOUND)
-def test_a_fault_of_head_is_all_that_head_breaks_alone(fault: str) -> None:
-    runs: list[Workload] = [
-        follow(w.cluster, f"{w.finding.invariant} on {w.cluster.name}", w.events)
-        for w in witnesses([FAULTS[fault]])
-    ]
-    base, head = both(runs, fault)
-    assert {*FAULTS[fault].breaks} <= checks(head, base)
-    assert not checks(base, head)
-    assert not base.keys_broken
+from tests.two_machines import FULL, broken, result, unkept
 
 
 def test_a_candidate_is_the_shortest_run_and_the_most_severe_is_first() -> None:

@@ -2,20 +2,17 @@
 
 from collections.abc import Iterable
 
-import networkx as nx
 import pytest
 
 from kvproof.invariants.check import Check, broken
 from kvproof.invariants.registry import INVARIANTS
-from kvproof.model import termination
-from kvproof.model.events import Event, Schedule, stimulus
+from kvproof.model.events import Event, stimulus
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
-from tests.breadth_first import search
 from tests.cover import TENTH, others_nightly
 from tests.planted import under
 
@@ -54,24 +51,3 @@ def test_every_event_of_a_shortest_trace_is_needed(name: str) -> None:
     for number, event in enumerate(events):
         rest = events[:number] + events[number + 1 :]
         assert not under([fault], breaks, fault, rest), event
-
-
-def test_the_graph_has_a_shortest_path_to_every_state() -> None:
-    cluster = CLUSTERS["pd-failing"]
-    reached = search(cluster, list(INVARIANTS.values()), 10_000)
-    graph: nx.DiGraph[int] = nx.DiGraph((origin, target) for origin, target, _ in reached.edges)
-    assert set(graph) == set(range(len(reached.states)))
-    lengths = nx.single_source_shortest_path_length(graph, 0)
-    assert [lengths[i] for i in range(len(reached.states))] == reached.depths
-
-
-def test_a_stuck_trace_leads_to_where_d_schedules_for_ever() -> None:
-    fault = FAULTS["align_split_during_load"]
-    cluster = CLUSTERS[fault.cluster]
-    outcome = under([fault], explore, cluster)
-    machine = ModelMachine(cluster)
-    for event in outcome.events:
-        under([fault], machine.take, event)
-    end = machine.state
-    assert not termination.over(end)
-    assert under([fault], machine.take, Schedule("D")).after == end

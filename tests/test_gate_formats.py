@@ -16,7 +16,7 @@ from kvproof.reports.document import document
 from kvproof.reports.gate_output import Gate
 from kvproof.reports.schemas import schema
 from tests.conftest import TESTDATA
-from tests.gates import ALL, STILL, finding, gate
+from tests.gates import ALL, STILL, gate
 
 Golden = Callable[[str, str], None]
 EVERY = pytest.mark.parametrize("name", ALL)
@@ -62,15 +62,6 @@ def test_no_line_begins_as_a_command_of_a_ci_system() -> None:
     terminal.show(ALL["hostile"], file)
     assert not [x for x in file.getvalue().splitlines() if x.lstrip().startswith(("::", "##["))]
     assert "::error::" in file.getvalue()
-
-
-@pytest.mark.parametrize("length", [1, 12, 13, 400])
-def test_a_long_run_is_folded(length: int) -> None:
-    events = tuple(f"event {number}" for number in range(1, length + 1))
-    shown = terminal.text(gate(verdict="VIOLATED", findings=(finding(events=events),)))
-    assert f">{length:3}  event {length}\n" in shown
-    assert ("more events" in shown) == (length > 12)
-    assert shown.count("  event ") == (length if length < 13 else 11)
 
 
 def test_replay_runs_on_head() -> None:
