@@ -3,6 +3,7 @@
 from typing import Any, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kvproof.reports.gate_output import (
     Class,
@@ -70,10 +71,7 @@ INTRODUCED = GateFinding(
 
 def finding(**changes: Any) -> GateFinding:
     """The introduced finding, with changes."""
-    return GateFinding(**{field: getattr(INTRODUCED, field) for field in FIELDS} | changes)
-
-
-FIELDS = GateFinding.__struct_fields__
+    return replace(INTRODUCED, **changes)
 
 
 def lesser(**changes: Any) -> GateFinding:

@@ -291,7 +291,9 @@ def test_a_shorter_run_must_show_it_on_head_alone(compare: Any) -> None:
     def head(workload: Workload) -> Result:
         assert isinstance(workload, Follow)
         breaks = [CRASH, LEAK] if len(workload.events) >= 3 else []
-        return result(workload.name, *(replaced(b, workload) for b in breaks), reached=(SOME,))
+        return result(
+            workload.name, *(replace(b, events=workload.events) for b in breaks), reached=(SOME,)
+        )
 
     def base(workload: Workload) -> Result:  # base breaks it too where the run is very short
         assert isinstance(workload, Follow)
@@ -313,23 +315,13 @@ def test_an_interruption_keeps_the_shortest_run_so_far(compare: Any) -> None:
         tried.append(len(workload.events))
         if len(tried) > AT_ONCE:
             raise KeyboardInterrupt
-        return result(workload.name, replaced(CRASH, workload), reached=(SOME,))
+        return result(workload.name, replace(CRASH, events=workload.events), reached=(SOME,))
 
     found = compare(nothing, head)
     with interruption.handled():
         made = shorter(found, Confirmed("finding x", CRASH, frozenset()), time.monotonic() + 6000)
     assert len(made.found.events) == min(tried[: len(tried) - 1])
     assert len(made.found.events) < len(CRASH.events)
-
-
-def attrs_replaced(found: Break, **other: Any) -> Break:
-    """A break with some attributes replaced."""
-    return Break(**{name: getattr(found, name) for name in Break.__dataclass_fields__} | other)
-
-
-def replaced(found: Break, workload: Follow) -> Break:
-    """A break that is shown by the run of a workload."""
-    return attrs_replaced(found, events=workload.events)
 
 
 DEAD = replace(broken("engine_survives", length=2), death="ValueError in f")
@@ -385,7 +377,7 @@ def test_a_death_that_base_dies_in_another_cluster_is_not_brought_by_head(compar
 
 def test_what_base_breaks_around_it_hides_nothing_with_other_features(compare: Any) -> None:
     def broken_in(cluster: Cluster) -> Break:
-        return attrs_replaced(CRASH, cluster=cluster)
+        return replace(CRASH, cluster=cluster)
 
     def head(workload: Workload) -> Result:
         return result(workload.name, broken_in(workload.cluster))
