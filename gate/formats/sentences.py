@@ -200,13 +200,11 @@ def run_of(finding: GateFinding) -> str:
     )
 
 
-def numbered(events: Sequence[str], first: int = 1) -> list[str]:
-    """Events that break a check at the last one, one line each, with their numbers from `first`
-    on."""
-    last = first + len(events) - 1
+def numbered(events: Sequence[str]) -> list[str]:
+    """Events that break a check at the last one, one line each, with their numbers."""
     return [
-        f"{'>' if number == last else ' '}{number:3}  {plain(event)}"
-        for number, event in enumerate(events, first)
+        f"{'>' if number == len(events) else ' '}{number:3}  {plain(event)}"
+        for number, event in enumerate(events, 1)
     ]
 
 

@@ -77,20 +77,13 @@ def of_random_clusters(seed: int, first: int = 0) -> Iterator[Episodes]:
         yield _episodes(f"random:{number}{'' if number % ROOMY else SUFFIX}", seed)
 
 
-def near(
-    workload: Workload,
-    name: str,
-    seed: int,
-    part: int,
-    number: int = EPISODES,
-    steps: int = STEPS,
-) -> Random:
+def near(workload: Workload, name: str, seed: int, part: int, number: int = EPISODES) -> Random:
     """So many random runs of the kind of a workload: of its cluster, with the jobs that it has; of
     its connector, with the cache groups of its plan, or groups of these kinds; of an engine core,
     with its kinds of layers. Each `part` has others."""
     apart = seed * SEEDS + OTHERS + part
     if isinstance(workload, Follow | Episodes | Again):
-        return Episodes(name, workload.cluster, apart, number, steps)
+        return Episodes(name, workload.cluster, apart, number, STEPS)
     if isinstance(workload, Play):
         return Plays(name, workload.connector, apart, number, like=workload.plan)
     if isinstance(workload, Plays):
