@@ -1,6 +1,6 @@
 """This module prints a trace as text for a terminal: what is broken and why, how to replay it, the
 cluster, the events with what they change, the blocks of all engines at the end, and the answer
-again in a few lines: these are what a small screen still shows."""
+again: this is what a small screen still shows."""
 
 import os
 import shlex
@@ -42,22 +42,26 @@ NOTHING = Extra()
 
 def show(file: TextIO, trace: Trace, extra: Extra = NOTHING) -> None:
     """Print the trace in the width of the file: in colour on a terminal, elsewhere without."""
-    print_lines(file, _lines(trace, extra, columns()))
+    hang, sign = hang_of(trace), first_sign(trace)
+    answer = [*_finding(trace, extra, hang, sign)]
+    print_lines(file, (*answer, *_lines(trace, extra, hang, sign)))
     for text in extra.rest:
         say(text, file=file)
-    print_lines(file, _answer(trace, extra))
+    if trace.finding is not None:
+        print_lines(file, answer)
 
 
-def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[ScreenLine]:
-    hang = hang_of(trace)
-    sign = first_sign(trace)
-    yield from _finding(trace, extra, hang, sign)
+def _lines(
+    trace: Trace, extra: Extra, hang: Hang | None, sign: Sign | None
+) -> Iterator[ScreenLine]:
+    """Return the lines between the answer and the answer once more."""
     yield ScreenLine()
     yield ScreenLine(_headline(trace), "bold")
     for name in trace.faults:
         if name in FAULTS:
             yield ScreenLine(f"Fault {name}: {FAULTS[name].mistake}.")
-    yield from _in_words(trace)
+    if trace.finding is not None:
+        yield ScreenLine(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
     yield from prompts(trace.cluster)
     yield from engines(trace.cluster)
     yield ScreenLine()
@@ -72,7 +76,7 @@ def _lines(trace: Trace, extra: Extra, width: int) -> Iterator[ScreenLine]:
     yield from printed.lines
     yield ScreenLine()
     if printed.states:
-        yield from block_tables(printed.states, width)
+        yield from block_tables(printed.states, columns())
         yield ScreenLine(TABLES)
     else:
         yield ScreenLine("The states were not recorded.")
@@ -91,30 +95,6 @@ TABLES = (
     "slot that was never written."
 )
 """What stands in the tables of the blocks."""
-
-
-def _answer(trace: Trace, extra: Extra) -> Iterator[ScreenLine]:
-    """Return the lines of the answer once more: what is broken, why, where, in which function, and
-    how to see it again."""
-    if trace.finding is None:
-        return
-    hang, reasons = hang_of(trace), trace.finding.sentences
-    yield _verdict(trace.finding)
-    if hang is not None and hang.waits:
-        yield ScreenLine(f"  {reasons[0] if hang.printed else hang.waits[0].sentence}")
-    else:
-        yield ScreenLine(f"  {', yet '.join(dict.fromkeys((reasons[0], reasons[-1])))}")
-    yield from _where(trace, hang, first_sign(trace))
-    yield from _in_words(trace)
-    yield from in_vllm(trace, trace.finding, extra.known)
-    if extra.path is not None:
-        yield ScreenLine(replay_line(trace, extra.path), hang=0)
-
-
-def _in_words(trace: Trace) -> Iterator[ScreenLine]:
-    """Return the last event of a finding as a sentence."""
-    if trace.finding is not None:
-        yield ScreenLine(f"Event {len(trace.events)} in words: {in_words(trace.events[-1])}.")
 
 
 def _signature(trace: Trace) -> Iterator[ScreenLine]:
@@ -189,17 +169,11 @@ def in_vllm(trace: Trace, finding: Finding, known: KnownFinding | None) -> Itera
         yield ScreenLine(f"In vLLM, called by this event: {', '.join(called)}", hang=9)
 
 
-def _verdict(finding: Finding) -> ScreenLine:
-    """Say what is broken, and how grave that is."""
-    known = CHECKS.get(finding.invariant)
-    grave = f" (severity: {known.severity.words})" if known and known.severity else ""
-    return ScreenLine(f"BROKEN: {finding.invariant}{grave}", "bold red")
-
-
 def finding_lines(finding: Finding) -> Iterator[ScreenLine]:
     """Say what is broken, how grave that is, and why."""
-    yield _verdict(finding)
     known = CHECKS.get(finding.invariant)
+    grave = f" (severity: {known.severity.words})" if known and known.severity else ""
+    yield ScreenLine(f"BROKEN: {finding.invariant}{grave}", "bold red")
     if known is not None:
         yield ScreenLine(f"It must be true that {known.name} ({known.origin}).")
     for reason in finding.sentences[:-1]:
