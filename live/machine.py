@@ -6,8 +6,8 @@ exception from vLLM is reported as the death of an engine, unless the adapter ca
 `blame`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec.structs import replace
@@ -60,8 +60,8 @@ class LiveMachine:
         options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes, sizes
         with blame.reading():
             self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
-            self.pull = Pull(cluster, self.nodes)
-            self.push = Push(cluster, self.nodes) if cluster.pushes and sizes is None else None
+            kind = Push if cluster.pushes and sizes is None else Pull
+            self.transfers: Pull | Push = kind(cluster, self.nodes)
         self.state = State(tuple(n.engine for n in self.nodes.values()))
         self.take_by_event: dict[type, Callable[[Any], Effects | None]] = {
             Submit: self._submit,
@@ -86,7 +86,7 @@ class LiveMachine:
 
     def close(self) -> None:
         """Shut down the schedulers."""
-        with blame.reading(), self._device():
+        with blame.reading(), self.transfers.device():
             for node in self.nodes.values():
                 node.scheduler.shutdown()
 
@@ -94,9 +94,7 @@ class LiveMachine:
         """Add a job to the cluster."""
         self.cluster = self.cluster.carrying(*self.cluster.jobs, job)
         require(self.cluster)
-        self.pull.cluster = self.cluster
-        if self.push is not None:
-            self.push.cluster = self.cluster
+        self.transfers.cluster = self.cluster
 
     def stimuli(self) -> list[Event]:
         """The events that the environment may send next."""
@@ -112,7 +110,7 @@ class LiveMachine:
         for node in self.nodes.values():
             node.answers.clear()
         try:
-            with endless.watched(), self._device():
+            with endless.watched(), self.transfers.device():
                 effects = self.take_by_event[type(event)](event) or effects
         except Exception as error:  # an exception from vLLM kills its engine
             self._record_death(event, error)
@@ -161,15 +159,8 @@ class LiveMachine:
                 node.refresh()
                 reports += node.take_reports()
         self.state = self.state._replace(engines=tuple(n.engine for n in self.nodes.values()))
-        if self.push is not None:
-            self.state = self.push.seen(self.state)
+        self.state = self.transfers.seen(self.state)
         return reports
-
-    def _device(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.push is None else self.push.device()
-
-    def _decode(self) -> Node:
-        return self.nodes[self.cluster.decode.name]
 
     # One method for each event.
 
@@ -177,26 +168,22 @@ class LiveMachine:
         known = arrivals.arrival(self.cluster, event.request, event.engine)
         params = None
         if known.route == "to_decode":
-            params = self.pull.params_of_prefill(event.engine, event.request)
+            params = self.transfers.params_of_prefill(event.engine, event.request)
         elif known.route == "from_prefill":
-            params = (self.push or self.pull).params_of_decode(event.request)
+            params = self.transfers.params_of_decode(event.request)
         self.nodes[event.engine].add(known, params, self.cluster.job(event.request))
 
     def _continue(self, event: Continue) -> None:
         node = self.nodes[event.engine]
-        held = {r.id for r in node.engine.requests}
-        node.go_on(self.cluster.job(event.request))
-        self._note_ended(node, held)
+        with self._noting_ends(node):
+            node.go_on(self.cluster.job(event.request))
 
     def _schedule(self, event: Schedule) -> Effects:
         node = self.nodes[event.engine]
         effects = node.schedule()
         if node.nixl is not None and node.output is not None:
             made = both.metadata(node.cfg, node.output.kv_connector_metadata).nixl
-            if self.push is not None:
-                self.push.stepped(node, made)
-            else:
-                self.state = self.pull.started(self.state, node, made.reqs_to_recv)
+            self.state = self.transfers.stepped(self.state, node, made)
         if node.output is not None and not node.output.num_scheduled_tokens:
             node.nothing_scheduled()
         return effects
@@ -206,20 +193,18 @@ class LiveMachine:
         computed = {r.id: r.computed for r in node.engine.requests}
         if event.failed:
             self.state = self.state._replace(failures=self.state.failures + 1)
-        for name, params in node.complete(event.accepted, event.failed).items():
-            if self.push is not None:
-                self.push.note(name, params)
-            else:
-                self.state = self.pull.offered(self.state, name, params, computed[name])
-        if self.push is not None:
-            self.push.idle(node)
-        ended = self.state.engine(event.engine).steps
-        reads = node.carry_out(ended[0] if ended else ())
-        self._note_ended(node, set(computed))
+        with self._noting_ends(node):
+            returned = node.complete(event.accepted, event.failed)
+            self.state = self.transfers.completed(self.state, node, returned, computed)
+            ended = self.state.engine(event.engine).steps
+            reads = node.carry_out(ended[0] if ended else ())
         return Effects(reads)
 
-    def _note_ended(self, node: Node, held: set[str]) -> None:
-        """Record the jobs that an engine had before and that have ended."""
+    @contextmanager
+    def _noting_ends(self, node: Node) -> Iterator[None]:
+        """Record the jobs of an engine that end in the block."""
+        held = [r.id for r in node.engine.requests]
+        yield
         node.refresh()
         for name in held:
             request = node.engine.find(name)
@@ -227,22 +212,12 @@ class LiveMachine:
                 self.state = self.state.ending(node.cfg.name, name)
 
     def _transfer_done(self, event: TransferDone) -> None:
-        name = event.request
-        if self.push is not None:
-            self.push.end_write(name, well=True)
-            return
-        self.state = self.pull.done(self.state, name)
+        self.state = self.transfers.done(self.state, event.request)
 
     def _transfer_fail(self, event: TransferFail) -> None:
-        name = event.request
-        if self.push is not None:
-            self.state = self.state._replace(failures=self.state.failures + 1)
-            self.push.end_write(name, well=False)
-            return
-        d = self.pull.receiver(name)
-        held = {r.id for r in d.engine.requests}
-        self.state = self.pull.failed(self.state, name)
-        self._note_ended(d, held)
+        sink = self.nodes[taker(self.cluster, event.request).engine.name]
+        with self._noting_ends(sink):
+            self.state = self.transfers.failed(self.state, event.request)
 
     def _transfer_lost(self, event: TransferLost) -> None:
         transfer = self.state.transfer(event.request)
@@ -253,33 +228,18 @@ class LiveMachine:
         from vllm.v1.request import RequestStatus
 
         node = self.nodes[event.engine]
-        held = {r.id for r in node.engine.requests}
-        node.scheduler.finish_requests(event.request, RequestStatus.FINISHED_ABORTED)
-        self._note_ended(node, held)
-        if self.push is not None:
-            self.push.idle(node)
-            return
-        self.state = self.pull.aborted(self.state, node, event.request)
+        with self._noting_ends(node):
+            node.scheduler.finish_requests(event.request, RequestStatus.FINISHED_ABORTED)
+        self.state = self.transfers.aborted(self.state, node, event.request)
 
     def _lease_expire(self, event: LeaseExpire) -> None:
-        if self.push is not None:
-            self._time_passes(self.push, event.request)
-        else:
-            self.state = self.pull.lease_ended(self.state, event.request)
-
-    def _time_passes(self, push: Push, name: str) -> None:
-        phase = self.state.phase(name)
-        d = self._decode()
-        held = {r.id for r in d.engine.requests}
-        push.let_time_pass(name, waits_in_vain=phase in (Phase.REGISTERED, Phase.ABANDONED))
-        self._note_ended(d, held)
-        if phase == Phase.OFFERED and name not in held:
-            self.state = self.state.ending(self.cluster.decode.name, name)
+        with self._noting_ends(self.transfers.decode):
+            self.state = self.transfers.lease_ended(self.state, event.request)
 
     def _stray_report(self, event: StrayReport) -> None:
         node = self.nodes[event.engine]
         held = node.engine.find(event.request)  # in a reverse transfer P is the receiver
-        received = node is self._decode() or held is not None
+        received = node is self.transfers.decode or held is not None
         kind = "finished_recving" if received else "finished_sending"
         node.report(**{kind: {event.request}})
 

@@ -7,6 +7,9 @@ from typing import Any
 
 from kvproof.model import config
 
+TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
+"""The `kv_transfer_params` of a request that a router sends to P."""
+
 
 def of_scheduler(cfg: config.EngineConfig) -> dict[str, Any]:
     """The options of an engine for vLLM's `SchedulerConfig`."""

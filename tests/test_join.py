@@ -83,7 +83,7 @@ def early() -> dict[str, Record]:
     not take this event of D, so vLLM is called by hand."""
     recorded = pair()
     cluster, nodes = recorded.machine.cluster, recorded.machine.nodes
-    params = recorded.machine.pull.params_of_decode("r0")
+    params = recorded.machine.transfers.params_of_decode("r0")
     nodes["P"].report(finished_sending={"r0"})
     nodes["D"].add(arrival(cluster, "r0", "D"), params, cluster.job("r0"))
     nodes["D"].scheduler.schedule()

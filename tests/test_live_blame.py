@@ -271,11 +271,10 @@ def _older_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     from kvproof.live import adapt
     from kvproof.live.contract.table_transfers import WORKERS
     from kvproof.live.driver import nixl
-    from kvproof.live.fake import unstarted
 
     def made(cfg: EngineConfig) -> Any:
         older = type("Older", (OlderWorker, adapt.first(WORKERS)), {})
-        return nixl.fitted(cfg, unstarted(older))
+        return nixl.worker(cfg, older)
 
     monkeypatch.setattr(adapt, "reports_failed_reads", lambda: False)
     monkeypatch.setattr("kvproof.live.driver.node.nixl_worker", made)

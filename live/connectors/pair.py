@@ -17,6 +17,7 @@ from kvproof.live.connectors.engine import DrivenEngine
 from kvproof.live.connectors.several import SeveralEngines
 from kvproof.live.fakes.clock import LEASE_S, Clock
 from kvproof.live.observer.kept import entries
+from kvproof.live.options import TO_DECODE
 from kvproof.model.facts.connectors import EngineGone, Fact, LoadEnded, MayFail
 from kvproof.model.plans.connector import (
     DECODER,
@@ -36,9 +37,6 @@ ports."""
 
 SEED = {"PYTHONHASHSEED": "0"}
 """The seed for hashes, which engines must share to compare hashes of blocks."""
-
-TO_DECODE = {"do_remote_decode": True, "do_remote_prefill": False}
-"""The `kv_transfer_params` that a router sends to P with a request."""
 
 OF_P = "-0000000f"
 """The end of the name of a request on P. An engine puts such an end on the name that it gets."""

@@ -25,6 +25,7 @@ from kvproof.live.core.statistics import Statistics
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.observer import shown
+from kvproof.live.options import TO_DECODE
 from kvproof.model import interruption
 from kvproof.model.facts.loop import (
     BY_LENGTH,
@@ -260,7 +261,7 @@ class Episode:
             return
         params: dict[str, Any] = {}
         if one.role == "prefill":
-            params = {"do_remote_decode": True, "do_remote_prefill": False}
+            params = dict(TO_DECODE)
         elif one.role == "decode":
             params = offer(one, self.plan)
         client = self.clients[one.request] = Client(one)
@@ -503,11 +504,10 @@ def _offers(plan: EnginePlan) -> dict[int, dict[str, Any]]:
     computes all of them in order, so that what it returns for one does not depend on those that
     were asked for."""
     engine = Engine(plan, [PLENTY_BYTES] * len(plan.workers()), plan.blocks)
-    asks = {"do_remote_decode": True, "do_remote_prefill": False}
     offers: dict[int, dict[str, Any]] = {}
     for length in range(1, min(LENGTH, plan.max_model_len)):  # with a token to answer
         prompt = range(length * LENGTH, length * LENGTH + length)
-        request = engine.add(engine.request(f"p{length}", prompt, 1, asks))
+        request = engine.add(engine.request(f"p{length}", prompt, 1, dict(TO_DECODE)))
         for _ in range(LENGTH):
             if not request.is_finished():
                 engine.step()

@@ -24,13 +24,10 @@ from kvproof.model.state import Lists
 Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
-def worker(cfg: config.EngineConfig) -> Any:
-    """A worker of this engine that computes block lists and nothing else."""
-    return fitted(cfg, unstarted(first(WORKERS)))
-
-
-def fitted(cfg: config.EngineConfig, made: Any) -> Any:
-    """Set the data of an engine's cache groups on a worker, and return the worker."""
+def worker(cfg: config.EngineConfig, kind: type | None = None) -> Any:
+    """A worker of this engine that computes block lists and nothing else, of NIXL's own class or of
+    a `kind` of it."""
+    made = unstarted(kind or first(WORKERS))
     kv_cache = build.kv_cache_config(cfg)
     groups = getattr(kv_cache, "transfer_groups", kv_cache.kv_cache_groups)
     made.kv_cache_config = kv_cache

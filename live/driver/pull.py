@@ -6,11 +6,13 @@ the schedulers, and returns the state with the changed transfer.
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from kvproof.live import adapt
 from kvproof.live.driver import nixl
 from kvproof.live.driver.node import Node
+from kvproof.live.options import TO_DECODE
 from kvproof.model import memory
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import giver, incoming, is_reverse, reverse_of, taker
@@ -20,28 +22,40 @@ from kvproof.model.state import State, Transfer
 
 
 class Pull:
-    """The transfers between the engines of a cluster."""
+    """The transfers between the engines of a cluster. Without several engines there are none."""
+
+    device = staticmethod(nullcontext)
 
     def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
-        self.cluster = cluster
-        self.nodes = nodes
+        self.cluster, self.nodes = cluster, nodes
+        self.decode = nodes[cluster.decode.name]
         self.params: dict[str, dict[str, Any]] = {}
         self.reads: dict[str, Any] = {}
 
     def params_of_prefill(self, engine: str, request: str) -> dict[str, Any]:
         """The `kv_transfer_params` of a request that is sent to P. A follow-up turn has those that
         D returned."""
-        new = {"do_remote_decode": True, "do_remote_prefill": False}
-        return dict(self.params.get(incoming(self.cluster, engine, request), new))
+        return dict(self.params.get(incoming(self.cluster, engine, request), TO_DECODE))
 
     def params_of_decode(self, request: str) -> dict[str, Any]:
         """The `kv_transfer_params` of a request that is sent to D: those that P returned."""
         return dict(self.params[request])
 
-    def offered(
+    def completed(
+        self,
+        state: State,
+        node: Node,  # noqa: ARG002
+        returned: Mapping[str, Any],
+        computed: Mapping[str, int],
+    ) -> State:
+        """Offer the blocks of the finished requests."""
+        for request, params in returned.items():
+            state = self._offered(state, request, params, computed[request])
+        return state
+
+    def _offered(
         self, state: State, request: str, params: dict[str, Any], computed_tokens: int
     ) -> State:
-        """Take the `kv_transfer_params` that an engine returned when it finished a request."""
         if not (params.get("do_remote_prefill") or params.get("do_remote_decode")):
             return state
         key = request if params.get("do_remote_prefill") else reverse_of(request)
@@ -50,22 +64,22 @@ class Pull:
         tokens = params.get("remote_num_tokens", computed_tokens)
         return state.with_transfer(key, Transfer(key, Phase.OFFERED, tokens, lists))
 
-    def started(self, state: State, node: Node, requests: Mapping[str, Any]) -> State:
+    def stepped(self, state: State, node: Node, meta: Any) -> State:
         """Start the reads that a worker received, and the notices to senders that no read is
         needed."""
-        for name, meta in requests.items():
+        for name, read in meta.reqs_to_recv.items():
             key = incoming(self.cluster, node.cfg.name, name)
             transfer = state.transfer(key)
-            self.reads[key] = meta
+            self.reads[key] = read
             if transfer is not None and transfer.phase == Phase.EXPIRED:
                 ended = (
                     pulls.turn_requested(transfer)
-                    if adapt.awaits_read(meta)
+                    if adapt.awaits_read(read)
                     else pulls.turn_over(transfer)
                 )
                 state = state.with_transfer(key, ended)
             elif transfer is not None and transfer.phase == Phase.OFFERED:
-                state = state.with_transfer(key, self._started(transfer, node, meta))
+                state = state.with_transfer(key, self._started(transfer, node, read))
         return state
 
     def _started(self, transfer: Transfer, node: Node, meta: Any) -> Transfer:
@@ -103,20 +117,15 @@ class Pull:
         elif transfer is not None:
             state = state.with_transfer(key, transfer.to(Phase.ABANDONED, local=(), pairs=()))
             state = state._replace(failures=state.failures + 1)
-        taken = taker(self.cluster, key).request
-        receiver = self.receiver(key)
+        sink, taken = taker(self.cluster, key)
+        receiver = self.nodes[sink.name]
         receiver.report(**nixl.failed(receiver.nixl, taken, self.reads[key]))
         return state
-
-    def receiver(self, key: str) -> Node:
-        """The engine that reads."""
-        return self.nodes[taker(self.cluster, key).engine.name]
 
     def aborted(self, state: State, node: Node, request: str) -> State:
         """Process an abort by an engine: D notifies P that it will not read."""
         transfer = state.transfer(request)
-        on_decode = node is self.nodes[self.cluster.decode.name]
-        if transfer is None or transfer.phase != Phase.OFFERED or not on_decode:
+        if transfer is None or transfer.phase != Phase.OFFERED or node is not self.decode:
             return state
         if request not in node.connector.connector_scheduler._reqs_need_recv:
             return state
@@ -134,4 +143,8 @@ class Pull:
         state = state.with_transfer(key, None)
         if transfer.phase == Phase.OFFERED:
             state = state.ending(self.cluster.decode.name, key)
+        return state
+
+    def seen(self, state: State) -> State:
+        """The same state: each event leaves the transfers as they are."""
         return state

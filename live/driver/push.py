@@ -26,6 +26,7 @@ from kvproof.live.fake import FakeParams
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.nixl import PostedTransfer
 from kvproof.live.fakes.replaced import OF_NIXL, Fakes, require
+from kvproof.live.options import TO_DECODE
 from kvproof.model import memory
 from kvproof.model.config import Cluster
 from kvproof.model.phases import Phase
@@ -45,7 +46,7 @@ second round, P writes after a handshake."""
 
 
 class Push:
-    """The transfers from a P to a D."""
+    """The transfers from a P to a D. It has the methods of `Pull`."""
 
     def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
         self.cluster = cluster
@@ -104,7 +105,11 @@ class Push:
 
         worker._compute_desc_ids = descriptors
 
-    def params_of_decode(self, name: str) -> dict[str, Any]:
+    def params_of_prefill(self, *_: object) -> dict[str, Any]:
+        """The `kv_transfer_params` of a request that is sent to P."""
+        return dict(TO_DECODE)
+
+    def params_of_decode(self, request: str) -> dict[str, Any]:
         """The `kv_transfer_params` for D from a router that sends a request to P and D at once. P's
         own id of the request and its blocks are not included."""
         producer = self.prefill.connector.connector_scheduler
@@ -112,7 +117,7 @@ class Push:
             do_remote_prefill=True,
             do_remote_decode=False,
             remote_engine_id=producer.engine_id,
-            remote_request_id=f"router-{name}",
+            remote_request_id=f"router-{request}",
             remote_host=producer.side_channel_host,
             remote_port=producer.side_channel_port,
             tp_size=1,
@@ -120,25 +125,47 @@ class Push:
         params.left_out = ("remote_block_ids",)
         return params
 
-    def stepped(self, node: Node, meta: Any) -> None:
+    def stepped(self, state: State, node: Node, meta: Any) -> State:
         """Send the connector metadata of a step to an engine's worker."""
         for name, registration in meta.push_registrations.items():
             self.registered[name] = nixl.as_lists(registration["local_block_ids"])
         node.nixl.start_load_kv(meta)
         for _ in range(ROUNDS):
             self.clock.run()
+        return state
 
-    def idle(self, node: Node) -> None:
+    def _idle(self, state: State, node: Node) -> State:
         """Run a step that computes nothing and sends the connector metadata to the worker."""
         empty = SchedulerOutput.make_empty()
-        self.stepped(node, node.connector.build_connector_meta(empty))
+        return self.stepped(state, node, node.connector.build_connector_meta(empty))
 
-    def note(self, name: str, params: Mapping[str, Any]) -> None:
-        """Record that P has finished a request."""
-        tokens = int(params["remote_num_tokens"])
-        self.finished[name] = tokens, nixl.as_lists(params["remote_block_ids"])
+    def completed(
+        self,
+        state: State,
+        node: Node,
+        returned: Mapping[str, Any],
+        computed: Mapping[str, int],  # noqa: ARG002
+    ) -> State:
+        """Record the requests that P has finished, and send their blocks to its worker."""
+        for name, params in returned.items():
+            tokens = int(params["remote_num_tokens"])
+            self.finished[name] = tokens, nixl.as_lists(params["remote_block_ids"])
+        return self._idle(state, node)
 
-    def end_write(self, name: str, well: bool) -> None:
+    def done(self, state: State, key: str) -> State:
+        """End all writes of a request successfully."""
+        return self._end_writes(state, key, well=True)
+
+    def failed(self, state: State, key: str) -> State:
+        """Let all writes of a request fail."""
+        state = state._replace(failures=state.failures + 1)
+        return self._end_writes(state, key, well=False)
+
+    def aborted(self, state: State, node: Node, request: str) -> State:  # noqa: ARG002
+        """Let the worker of the engine know of an abort."""
+        return self._idle(state, node)
+
+    def _end_writes(self, state: State, name: str, well: bool) -> State:
         """End all writes of a request. A successful write notifies D itself."""
         p, d = self.prefill, self.decode
         for number, write in self._writes(name).items():
@@ -147,28 +174,30 @@ class Push:
                 d.worker.memory = sink.memory
                 d.engine = d.engine._replace(memory=sink.memory)
             self.prefill.nixl.nixl_wrapper.end(number, well)
-        self._report()
+        return self._report(state)
 
-    def let_time_pass(self, name: str, waits_in_vain: bool) -> None:
-        """End P's lease on a request, and D's deadline where no write can come
-        (`waits_in_vain`)."""
+    def lease_ended(self, state: State, key: str) -> State:
+        """End P's lease on a request, and D's deadline where no write can come."""
+        phase, arrived = state.phase(key), self.decode.engine.find(key) is not None
         leases = self.prefill.nixl._reqs_to_send
-        if name in leases:
-            leases[name] = 0.0
+        if key in leases:
+            leases[key] = 0.0
         deadlines = self.decode.connector.connector_scheduler._push_registration_deadlines
-        if waits_in_vain and name in deadlines:
-            deadlines[name] = 0.0
-        self.idle(self.decode)
-        self._report()
+        if phase in (Phase.REGISTERED, Phase.ABANDONED) and key in deadlines:
+            deadlines[key] = 0.0
+        state = self._report(self._idle(state, self.decode))
+        if phase == Phase.OFFERED and not arrived:
+            state = state.ending(self.cluster.decode.name, key)
+        return state
 
-    def _report(self) -> None:
+    def _report(self, state: State) -> State:
         """Give both schedulers the reports of their workers, D first."""
-        self.idle(self.decode)
+        self._idle(state, self.decode)
         for node in (self.decode, self.prefill):
             finished = nixl.ended(node.nixl)
             if any(finished.values()):
                 node.report(**{kind: names for kind, names in finished.items() if names})
-        self.idle(self.prefill)
+        return self._idle(state, self.prefill)
 
     def seen(self, state: State) -> State:
         """The state with the transfers as they are now."""
