@@ -264,6 +264,18 @@ def test_a_second_end_of_the_request_that_ran_alone_is_seen_in_the_loop(
 
 
 @pytest.mark.live
+def test_p_leaves_the_last_token_of_each_prompt_to_d_where_a_layer_has_states() -> None:
+    """vLLM notes in the parameters of a request that it has cut the prompt."""
+    from kvproof.live.core.episode import offer
+
+    layers = Layer("full", 4), Layer("mamba", 4, padded=True)
+    plan = msgspec.structs.replace(given(connected=True), layers=layers)
+    sent = (Send(0, "r", 0, length, 1, role="decode") for length in (2, 5, 8))
+    offers = [offer(each, plan) for each in sent]
+    assert [each["remote_num_tokens"] for each in offers] == [1, 4, 7]
+
+
+@pytest.mark.live
 @pytest.mark.parametrize("dies", [False, True])
 def test_every_engine_of_a_start_is_closed(dies: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where it dies while it serves its first request."""
