@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 
-from kvproof.cli import explore, sample
 from kvproof.cli.main import COMMANDS, EXAMPLES, main, parser
 from kvproof.live.releases import Cache, Failed
-from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs.prove import everything
 from kvproof.strategies.explorer.packed import PackedSearch
-from kvproof.strategies.verdict import Outcome, Verdict
 
 # explore
 
@@ -219,21 +216,6 @@ def test_the_output_about_a_trace(as_json: Any) -> None:
     _, record = as_json("report", found["trace"])
     lines = Path(found["trace"]).read_text(encoding="utf-8").splitlines()
     assert record["trace"] == [json.loads(line) for line in lines]
-
-
-def test_the_output_of_a_command_that_cannot_work(
-    as_json: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def drifted(*_: Any) -> None:
-        raise AdapterDrift("This vLLM has no Request.id")
-
-    monkeypatch.setattr(explore, "_exhausted", drifted)
-    code, record = as_json("explore")
-    assert code == 3
-    assert record["reason"].startswith("This vLLM has no Request.id.")
-    monkeypatch.setattr(sample, "sampled", lambda *_: Outcome(Verdict.UNKNOWN, reason="no"))
-    code, record = as_json("sample")
-    assert (code, record["verdict"], record["reason"]) == (3, "UNKNOWN", "no")
 
 
 def test_the_output_on_releases(as_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:

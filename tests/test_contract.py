@@ -6,7 +6,7 @@ Entries are taken out of the real vLLM, as a release would that renamed them.
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,13 @@ from kvproof.live.contract.entry import Entry
 from kvproof.live.contract.features import used_by
 from kvproof.live.contract.table import TABLE
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.plans.engine import given
+from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from tests.removed_entries import remove
 from tests.watching import LATER
 
 pytestmark = pytest.mark.live
-
-APART = ("engine core", "connector kit", "watching", "start-up", "engine loop")
-"""What is no part of a cluster."""
 
 USES = {name: used_by(cluster) for name, cluster in (*CLUSTERS.items(), *LIVE_CLUSTERS.items())}
 
@@ -78,6 +77,51 @@ def sampled(preset: str, capsys: pytest.CaptureFixture[str], episodes: int = 1) 
     return code, f"{said['verdict']}: {said.get('reason', said.get('reasons', ''))}"
 
 
+def played_without(capsys: pytest.CaptureFixture[str]) -> str:
+    command = ["connector", "tests.connectors.store:Store", "--examples", "1", "--json"]
+    assert main(command) == 3
+    said = json.loads(capsys.readouterr().out)
+    assert said["verdict"] == "UNKNOWN"
+    return str(said["reason"])
+
+
+def watched_without(_: object) -> str:
+    from kvproof.watch.watching import Watching
+
+    said: list[str] = []
+    watching = Watching("record", said.append)
+    watching.attach(samples.sample("Scheduler"))
+    assert not watching.judges
+    assert f"UNKNOWN: 1 engine was not watched: {said[0].split(': ', 1)[1]}" in watching.summary()
+    return "\n".join(said)
+
+
+def started_without(_: object) -> str:
+    from kvproof.live.core.engine import Engine
+
+    with pytest.raises(AdapterDrift) as drift:
+        Engine(random_engine(0), (), None)
+    return str(drift.value)
+
+
+def looped_without(_: object) -> str:
+    from kvproof.live.core.starts import carried_out
+
+    with pytest.raises(AdapterDrift) as drift:
+        carried_out(given())
+    return str(drift.value)
+
+
+WITHOUT: dict[str, Callable[[Any], str]] = {
+    "connector kit": played_without,
+    "engine core": played_without,
+    "start-up": started_without,
+    "engine loop": looped_without,
+    "watching": watched_without,
+}
+"""How each part that is apart from a cluster says that it does not fit."""
+
+
 @pytest.mark.usefixtures("_real_again")
 @pytest.mark.parametrize("entry", HERE, ids=lambda e: f"{e.feature}-{e.name}")
 def test_without_an_entry_the_verdict_is_unknown_and_names_it(
@@ -87,14 +131,8 @@ def test_without_an_entry_the_verdict_is_unknown_and_names_it(
 
     with monkeypatch.context() as patch:
         remove(entry, patch)
-        if entry.feature in ("connector kit", "engine core"):
-            said = played_without(capsys)
-        elif entry.feature == "start-up":
-            said = started_without()
-        elif entry.feature == "engine loop":
-            said = looped_without()
-        elif entry.feature == "watching":
-            said = watched_without()
+        if without := WITHOUT.get(entry.feature):
+            said = without(capsys)
         else:
             episodes = 10 if entry.feature == "embeddings" else 1
             code, said = sampled(shown_by(entry.feature), capsys, episodes)
@@ -133,7 +171,7 @@ def test_where_the_check_is_by_passed_no_engine_is_said_to_be_dead(
     """What a constructor sets, and has another name, comes up while vLLM runs."""
     codes = []
     for entry in HERE:
-        if entry.feature in APART or entry.places[0].how != "object":
+        if entry.feature in WITHOUT or entry.places[0].how != "object":
             continue
         with monkeypatch.context() as patch:
             patch.setattr(contract.Contract, "require", lambda _self, _features: None)
@@ -142,47 +180,6 @@ def test_where_the_check_is_by_passed_no_engine_is_said_to_be_dead(
         assert not said.startswith("VIOLATED"), (entry.name, said)
         codes.append(code)
     assert codes.count(3) > 70
-
-
-def played_without(capsys: pytest.CaptureFixture[str]) -> str:
-    """The connector kit does not fit."""
-    command = ["connector", "tests.connectors.store:Store", "--examples", "1", "--json"]
-    assert main(command) == 3
-    said = json.loads(capsys.readouterr().out)
-    assert said["verdict"] == "UNKNOWN"
-    return str(said["reason"])
-
-
-def watched_without() -> str:
-    """Only the watcher does not fit."""
-    from kvproof.watch.watching import Watching
-
-    said: list[str] = []
-    watching = Watching("record", said.append)
-    watching.attach(samples.sample("Scheduler"))
-    assert not watching.judges
-    assert f"UNKNOWN: 1 engine was not watched: {said[0].split(': ', 1)[1]}" in watching.summary()
-    return "\n".join(said)
-
-
-def started_without() -> str:
-    """Only the start-up does not fit."""
-    from kvproof.live.core.engine import Engine
-    from kvproof.model.plans.random_engines import random_engine
-
-    with pytest.raises(AdapterDrift) as drift:
-        Engine(random_engine(0), (), None)
-    return str(drift.value)
-
-
-def looped_without() -> str:
-    """Only the loop does not fit."""
-    from kvproof.live.core.starts import carried_out
-    from kvproof.model.plans.engine import given
-
-    with pytest.raises(AdapterDrift) as drift:
-        carried_out(given())
-    return str(drift.value)
 
 
 NAMED = re.compile(r"vllm(\.\w+)*:\w+")
