@@ -31,7 +31,6 @@ from kvproof.model.events import (
     Preempt,
     ResetPrefixCache,
     Schedule,
-    Submit,
 )
 from kvproof.model.facts.connectors import CacheStatistics, PromptReported, ResetAnswered
 from kvproof.model.facts.loop import LoopWait, Played
@@ -61,7 +60,7 @@ from kvproof.model.state import (
     Transfer,
 )
 from kvproof.model.step import Admission, Effects, Kept, Step
-from tests.watching import Observed, live_machine
+from tests.watching import Observed
 
 # An answer that ends among accepted drafts while a later step is under way
 
@@ -210,18 +209,6 @@ def test_who_waits_may_be_left_to_the_next_step_after_a_preemption() -> None:
     longer = waits._replace(max_tokens=2)
     assert excuses(longer, free=(1,)) == {"r1": ["choice"]}, "it may need a second block"
     assert excuses(waits) == {}, "there is no block for it"
-
-
-@pytest.mark.live
-def test_vllm_preempts_nobody_whose_blocks_a_step_in_flight_uses() -> None:
-    jobs = Job("r0", "aaaa", 2), Job("r1", "a", 1), Job("r2", "a", 2)
-    machine = live_machine(replace(STORE, jobs=jobs))
-    for name in ("r0", "r1", "r2"):
-        machine.take(Submit("E", name))
-    machine.take(Schedule("E"))
-    step = machine.take(Schedule("E"))
-    assert step.event == Schedule("E", ())
-    assert [*broken(machine.cluster, step, [ROOM])] == []
 
 
 # Who is excused where a read is lost

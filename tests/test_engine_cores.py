@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import LOOP, Engine, Engines, Play, Workload
+from kvproof.gate.difference.workload import LOOP, Engine, Engines, Workload
 from kvproof.gate.search import workloads
 from kvproof.gate.search.trial import AT_ONCE
 from kvproof.gate.side import around_scheduler
@@ -64,17 +64,6 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
         *((False, True, connected) for connected in (False, True)),
         (False, False, False),
     }
-
-
-def test_a_plan_without_a_part_has_no_other_parts_than_before() -> None:
-    play = Play("p", "offloading", {"copies": {}, "actions": [{"type": "Step"}, {"type": "Drain"}]})
-    assert play.without(0, 1).plan == {"copies": {}, "actions": [{"type": "Drain"}]}
-
-
-def test_a_plan_without_a_layer_is_a_part_shorter() -> None:
-    run = Engine("s", msgspec.json.decode(msgspec.json.encode(random_engine(3))))
-    assert run.without(0, 1).parts == run.parts[1:]
-    assert msgspec.json.decode(msgspec.json.encode(run), type=Workload) == run
 
 
 def test_every_rule_has_a_mistake() -> None:

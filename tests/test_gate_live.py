@@ -13,8 +13,8 @@ import pytest
 
 from kvproof.live.availability import place
 from kvproof.live.trees.mirror import files
-from tests.processes import started
-from tests.test_gate_recipes import ROOT, recipe
+from tests.processes import environment, started
+from tests.test_gate_recipes import recipe
 from tests.trees import git
 
 pytestmark = pytest.mark.live
@@ -51,12 +51,11 @@ def on_github(clone: Path) -> "subprocess.CompletedProcess[str]":
         "GITHUB_OUTPUT": str(clone.parent / "output"),
         "GITHUB_STEP_SUMMARY": str(clone.parent / "summary"),
         "PATH": f"{program.parent}:{os.environ['PATH']}",
-        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
     }
     return subprocess.run(
         ["bash", "-e", "-c", step["run"]],
         cwd=clone,
-        env=os.environ | given,
+        env=environment(**given),
         capture_output=True,
         text=True,
         timeout=1800,
