@@ -66,11 +66,6 @@ class Undriven:
                 report.undriven = True  # type: ignore[attr-defined]
         return report
 
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """A file of live tests that is skipped as a whole counts as one test."""
-        if report.skipped and "live" in report.nodeid:
-            self.count["skipped"] += 1
-
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what was undriven, also in another process. Count a live test once: where it fails
         or is skipped, else where it passes."""
