@@ -215,32 +215,24 @@ def seen():
 """
 
 
-def test_a_second_signal_ends_the_process_at_once() -> None:
-    done = sent(
-        """
-        interruption.AGAIN_S = -1
-        with interruption.held():
-            raise_signal(SIGINT)
-            raise_signal(SIGINT)
-            print("not ended")
-        """
-    )
-    assert (done.returncode, done.stdout) == (130, "")
-    assert done.stderr == "\nInterrupted again: ended at once.\n"
+ENDED = (130, "", "\nInterrupted again: ended at once.\n")
 
 
-def test_one_interruption_that_arrives_twice_is_one() -> None:
+@pytest.mark.parametrize(("again_s", "end"), [(-1, ENDED), (1000, (0, "kept\n", ""))])
+def test_a_second_signal_ends_the_process_at_once_and_one_that_arrives_twice_does_not(
+    again_s: int, end: tuple[int, str, str]
+) -> None:
     """`timeout` and `make` send the signal to the process and to its group."""
     done = sent(
-        """
-        interruption.AGAIN_S = 1000
+        f"""
+        interruption.AGAIN_S = {again_s}
         with interruption.stoppable():
             raise_signal(SIGINT)
         raise_signal(SIGINT)
         print("kept")
         """
     )
-    assert (done.stdout, done.stderr) == ("kept\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == end
 
 
 def test_z3_is_interrupted() -> None:
