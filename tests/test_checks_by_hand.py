@@ -1,5 +1,6 @@
 """Checks asked of steps and states that are made by hand: what each says, and what it excuses."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -61,6 +62,12 @@ from kvproof.model.state import (
 )
 from kvproof.model.step import Admission, Effects, Kept, Step
 from tests.watching import Observed
+
+
+def kinds_of(judged: Iterable[Judged]) -> list[list[str]]:
+    """For each break, the kinds of its excuses."""
+    return [[excuse.kind for excuse in each.excuses] for each in judged if each.reasons]
+
 
 # An answer that ends among accepted drafts while a later step is under way
 
@@ -134,15 +141,15 @@ MAY_BE_DONE = Request("r2", RUNNING, "aaaa", 4, 2, computed=5, tables=((1, 2),))
 """Its next token is its last if a draft is accepted. It has no slot for the one after."""
 
 
-def answers(
+def excuses(
     *requests: Request,
     free: tuple[int, ...] = (),
     before: tuple[int, ...] | None = None,
     pending: int = 1,
     chose: tuple[Choice, ...] = (),
-) -> list[Judged]:
-    """What the check says of those whom a step with these choices passes over. Each running request
-    has so many `pending` tokens."""
+) -> dict[str, list[str]]:
+    """Whom a step with these choices passes over, with the kinds of its excuses. Each running
+    request has so many `pending` tokens."""
     names = tuple(each.id for each in requests if each.status == RUNNING)
     flights = tuple(Flight(each.id, each.computed, True, COUNTS) for each in requests)
     engine = Engine(
@@ -156,35 +163,28 @@ def answers(
     )
     begins = engine if before is None else engine._replace(free=before)
     step = Step(State((begins,)), Schedule("E", chose), Effects(), State((engine,)))
-    return [judged for judged in ROOM.of_step(STORE, step) if judged.reasons]
+    found = [each for each in ROOM.of_step(STORE, step) if each.reasons]
+    return {each.about.request: [excuse.kind for excuse in each.excuses] for each in found}
 
 
 def passed_over(*requests: Request, **of_step: Any) -> list[str]:
     """Whom a step passes over without a reason."""
-    return [judged.about.request for judged in answers(*requests, **of_step) if judged.breaks]
+    return [name for name, kinds in excuses(*requests, **of_step).items() if not kinds]
 
 
-def excuses(*requests: Request, **of_step: Any) -> dict[str, list[str]]:
-    """The kinds of excuses for which a step passes over requests."""
-    found = answers(*requests, **of_step)
-    return {each.about.request: [excuse.kind for excuse in each.excuses] for each in found}
-
-
-def test_a_running_request_without_blocks_ends_the_step() -> None:
-    assert passed_over(FILLS, FITS) == []
-
-
-def test_who_comes_before_it_is_served() -> None:
-    assert passed_over(FITS, FILLS) == ["r1"]
-
-
-def test_with_blocks_all_are_served() -> None:
-    assert passed_over(FILLS, FITS, free=(4,)) == ["r0", "r1"]
-
-
-def test_a_block_that_a_step_gives_back_comes_too_late() -> None:
-    """A failed load gives its blocks back after the running requests had their turn."""
-    assert passed_over(FILLS, FITS, free=(4,), before=()) == []
+@pytest.mark.parametrize(
+    ("requests", "of_step", "late"),
+    [
+        ((FILLS, FITS), {}, []),  # a running request without blocks ends the step
+        ((FITS, FILLS), {}, ["r1"]),
+        ((FILLS, FITS), {"free": (4,)}, ["r0", "r1"]),
+        ((FILLS, FITS), {"free": (4,), "before": ()}, []),  # a failed load gives it back too late
+    ],
+)
+def test_with_blocks_all_are_served_in_order(
+    requests: tuple[Request, ...], of_step: dict[str, Any], late: list[str]
+) -> None:
+    assert passed_over(*requests, **of_step) == late
 
 
 def test_a_request_that_may_be_done_may_be_served_or_not() -> None:
@@ -290,27 +290,29 @@ def found(name: str, after: State, zeroed: tuple[int, ...] = ()) -> list[int | N
     return [found.about.block for found in broken(PAIR, step, [INVARIANTS[name]])]
 
 
-def test_a_hit_on_a_block_that_is_computed_in_the_same_step_is_not_filled_by_the_load() -> None:
-    assert found("zeroed_blocks_are_new", READS, (1,)) == []
-    assert found("zeroed_blocks_are_new", REGISTERED, (1,)) == []
+[LOAD] = READS.transfers
+FEWER = READS._replace(transfers=(LOAD._replace(local=((3,), (5,))),))
+"""The connector gets fewer blocks."""
 
 
-@pytest.mark.parametrize("after", [READS, REGISTERED], ids=["reading", "registered"])
-def test_no_block_that_a_transfer_fills_is_erased(after: State) -> None:
-    assert found("zeroed_blocks_are_new", after, (1, 3)) == [3]
-
-
-def test_where_no_transfer_says_what_it_fills_nothing_is_judged() -> None:
-    assert found("zeroed_blocks_are_new", REFUSED, (1, 3)) == []
-    assert found("new_blocks_are_zeroed", REFUSED, (1,)) == []
-
-
-def test_a_new_block_that_is_neither_erased_nor_given_to_the_connector_is_found() -> None:
-    assert found("new_blocks_are_zeroed", READS, (1,)) == []
-    assert found("new_blocks_are_zeroed", READS, (4,)) == [1]
-    [transfer] = READS.transfers
-    fewer = READS._replace(transfers=(transfer._replace(local=((3,), (5,))),))
-    assert found("new_blocks_are_zeroed", fewer, (1,)) == [4]
+@pytest.mark.parametrize(
+    ("name", "after", "zeroed", "blocks"),
+    [
+        ("zeroed_blocks_are_new", READS, (1,), []),  # r1 computes it; the load does not fill it
+        ("zeroed_blocks_are_new", REGISTERED, (1,), []),
+        ("zeroed_blocks_are_new", READS, (1, 3), [3]),
+        ("zeroed_blocks_are_new", REGISTERED, (1, 3), [3]),
+        ("zeroed_blocks_are_new", REFUSED, (1, 3), []),  # no transfer says what it fills
+        ("new_blocks_are_zeroed", REFUSED, (1,), []),
+        ("new_blocks_are_zeroed", READS, (1,), []),
+        ("new_blocks_are_zeroed", READS, (4,), [1]),  # it is not given to the connector either
+        ("new_blocks_are_zeroed", FEWER, (1,), [4]),
+    ],
+)
+def test_what_no_load_fills_is_erased_and_nothing_else(
+    name: str, after: State, zeroed: tuple[int, ...], blocks: list[int]
+) -> None:
+    assert found(name, after, zeroed) == blocks
 
 
 def test_blocks_that_a_transfer_does_not_pair_may_be_freed() -> None:
@@ -407,8 +409,7 @@ def kinds_of_excuses(
 ) -> list[list[str]]:
     """For each break in a step with these choices, the kinds of its excuses."""
     step = Step(State((before,)), Schedule("E", chose), Effects(), State((after or before,)))
-    found = INVARIANTS[name].of_step(cluster, step)
-    return [[excuse.kind for excuse in each.excuses] for each in found if each.reasons]
+    return kinds_of(INVARIANTS[name].of_step(cluster, step))
 
 
 def with_requests(*requests: Request, free: int = 7) -> Engine:
@@ -462,16 +463,14 @@ def test_a_preempted_request_finds_what_it_had_computed(
     admission = Admission("E", "r0", again.tokens, "local", hit, 0, entries)
     state = State((with_requests(again),))
     step = Step(state, Schedule("E", ()), Effects(admissions=(admission,)), state)
-    found = INVARIANTS["preempted_tokens_are_kept"].of_step(ALONE, step)
-    assert [[e.kind for e in each.excuses] for each in found if each.reasons] == kinds
+    assert kinds_of(INVARIANTS["preempted_tokens_are_kept"].of_step(ALONE, step)) == kinds
 
 
 def test_a_refused_reset_names_what_is_in_use() -> None:
     def refused(*requests: Request) -> list[list[str]]:
         state = State((with_requests(*requests, free=1),))
         step = Step(state, ResetPrefixCache("E"), Effects(), state)
-        found = INVARIANTS["reset_is_answered"].of_step(ALONE, step)
-        return [[excuse.kind for excuse in each.excuses] for each in found]
+        return kinds_of(INVARIANTS["reset_is_answered"].of_step(ALONE, step))
 
     assert refused() == [["release"]]
     assert refused(WAITS._replace(status=SENDING, tables=((1,),))) == [["choice"]]
@@ -485,7 +484,7 @@ def test_entries_that_stay_for_the_first_time_are_excused_and_those_that_grow_ar
         (Kept("E", "notes", 3, before=2, same=2), [[]]),
     ):
         found = check.of_step(ALONE, Step(state, Schedule("E"), Effects(kept=(kept,)), state))
-        assert [[excuse.kind for excuse in each.excuses] for each in found if each.reasons] == kinds
+        assert kinds_of(found) == kinds
 
 
 @pytest.mark.parametrize(
@@ -500,15 +499,13 @@ def test_entries_that_stay_for_the_first_time_are_excused_and_those_that_grow_ar
 def test_a_request_is_looked_up_once_or_there_is_a_reason(
     fact: CacheStatistics, kinds: list[list[str]]
 ) -> None:
-    found = [each for each in statistics_count_once.function(fact) if each.reasons]
-    assert [[excuse.kind for excuse in each.excuses] for each in found] == kinds
+    assert kinds_of(statistics_count_once.function(fact)) == kinds
 
 
 def test_the_last_token_of_a_prompt_that_is_cached_whole_is_computed_again() -> None:
     def kinds(admitted: tuple[int, int]) -> list[list[str]]:
         fact = PromptReported("r0", 9, 4, 4, 1, admitted=(admitted,))
-        found = [each for each in prompt_statistics_add_up.function(fact) if each.reasons]
-        return [[excuse.kind for excuse in each.excuses] for each in found]
+        return kinds_of(prompt_statistics_add_up.function(fact))
 
     assert kinds((4, 4)) == []
     assert kinds((4, 5)) == [["choice"]]
@@ -523,7 +520,7 @@ def test_a_request_alone_may_get_more_tokens_than_one_beside_others() -> None:
         after = with_requests(WAITS._replace(prompt="aaaa", computed=4, status=RUNNING), *others)
         event = Schedule("E", (Compute("r0", 4),))
         found = step.of_step(cluster, Step(State((before,)), event, Effects(), State((after,))))
-        assert [[e.kind for e in each.excuses] for each in found if each.reasons] == [kinds]
+        assert kinds_of(found) == [kinds]
 
 
 @pytest.mark.parametrize(("prompt", "kinds"), [("aa", []), ("a", [["choice"]]), ("ab", [[]])])
@@ -532,8 +529,7 @@ def test_the_prompt_of_a_request_may_only_lose_its_last_tokens(
 ) -> None:
     before, after = with_requests(WAITS), with_requests(WAITS._replace(prompt=prompt))
     step = Step(State((before,)), Schedule("E", ()), Effects(), State((after,)))
-    found = GUARDS["output_is_what_was_sampled"].of_step(ALONE, step)
-    assert [[e.kind for e in each.excuses] for each in found if each.reasons] == kinds
+    assert kinds_of(GUARDS["output_is_what_was_sampled"].of_step(ALONE, step)) == kinds
 
 
 @pytest.mark.parametrize(("paused", "kinds"), [(True, ["choice"]), (False, [])])
@@ -541,8 +537,7 @@ def test_a_request_waits_in_an_idle_loop_only_while_a_client_pauses_it(
     paused: bool, kinds: list[str]
 ) -> None:
     played = Played(given(), waits=(LoopWait(1, paused, waiting=("r0",)),))
-    found = [each for each in idle_engine_has_no_waiting_request.function(played) if each.reasons]
-    assert [[excuse.kind for excuse in each.excuses] for each in found] == [kinds]
+    assert kinds_of(idle_engine_has_no_waiting_request.function(played)) == [kinds]
 
 
 @pytest.mark.parametrize(
@@ -575,8 +570,7 @@ def test_an_engine_that_has_the_blocks_of_a_request_starts(
 ) -> None:
     plan = EnginePlan((), 12, 8, blocks=blocks)
     start = Startup(plan, 5 + blocks, refused=refused, max_model_len=length)
-    found = [each for each in needed_blocks_are_enough.function(start) if each.reasons]
-    assert [[excuse.kind for excuse in each.excuses] for each in found] == kinds
+    assert kinds_of(needed_blocks_are_enough.function(start)) == kinds
 
 
 def test_each_block_that_a_first_request_takes_is_judged() -> None:
@@ -662,5 +656,4 @@ def test_what_the_cache_has_is_not_computed_again(
     looked_up = (Admission("E", "r0", prompt, "local", 0, 0, cached),) if admitted else ()
     event, effects = Schedule("E", (Compute("r0", 2),)), Effects(admissions=looked_up)
     check = INVARIANTS["cached_tokens_are_not_computed"]
-    found = check.of_step(ALONE, Step(before, event, effects, after))
-    assert [[e.kind for e in each.excuses] for each in found if each.reasons] == kinds
+    assert kinds_of(check.of_step(ALONE, Step(before, event, effects, after))) == kinds
