@@ -1,6 +1,8 @@
 """The kept findings, as tests read them: a folder each, named after its known finding."""
 
+import ast
 import re
+import sys
 from pathlib import Path
 
 from kvproof.model.faults.registry import FAULTS
@@ -39,3 +41,15 @@ def report_of(name: str) -> str:
     """What the page of a finding says."""
     (page,) = (path for path in (*ISSUES, *OTHERS) if path.parent.name == name)
     return page.read_text(encoding="utf-8")
+
+
+def imported(text: str) -> set[str]:
+    """The packages that a program imports, without those of Python."""
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0
+            names.add(str(node.module))
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names

@@ -1,16 +1,24 @@
 """Calls made while the model has mistakes."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import ParamSpec, TypeVar
 
 from kvproof.invariants.check import Check
+from kvproof.invariants.registry import CHECKS
 from kvproof.model import planting
 from kvproof.model.because import Judged
 from kvproof.model.config import Cluster
 from kvproof.model.faults.fault import Fault, planted
+from kvproof.model.faults.registry import fault_named
+from kvproof.model.machine import ModelMachine
+from kvproof.model.presets import cluster_named
 from kvproof.model.step import Step
+from kvproof.model.traces.trace import Trace
+from kvproof.strategies.conformance.replay import record
+from kvproof.strategies.explorer.explorer import explore
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,6 +38,18 @@ def under(mistakes: Mistakes, function: Callable[P, R], *given: P.args, **named:
     """The result of a call while the model has these mistakes."""
     with mistaken(mistakes):
         return function(*given, **named)
+
+
+@functools.cache
+def trace_of(fault: str, check: str = "") -> Trace:
+    """The shortest trace on which a fault breaks this check, or one that is named for it."""
+    chosen = fault_named(fault)
+    cluster = cluster_named(chosen.cluster)
+    checks = [CHECKS[name] for name in ([check] if check else chosen.breaks)]
+    outcome = under([chosen], explore, cluster, checks)
+    changes = under([chosen], record, ModelMachine(cluster), outcome.events)
+    assert changes is not None
+    return Trace(cluster, outcome.events, changes, outcome.finding, (fault,), seed=7)
 
 
 def asked_under(mistakes: Mistakes, checks: Iterable[Check]) -> list[Check]:

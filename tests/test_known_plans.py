@@ -109,27 +109,64 @@ def test_each_line_of_the_page_has_plans_and_each_plan_a_line() -> None:
     assert lines <= {name for name, _ in KEPT}
 
 
-def test_an_exception_that_the_engine_outlives_is_known_by_its_message(
-    known: Callable[..., str],
-) -> None:
-    def raised(message: str) -> Break:
-        made = broken("reset_is_carried_out", death="")
-        words = reason("message", "{message}", message=message)
-        return replace(made, finding=Finding("reset_is_carried_out", (words,)))
+def raised(message: str) -> Break:
+    """An exception that the engine outlives: it is known by its message."""
+    made = broken("reset_is_carried_out", death="")
+    words = reason("message", "{message}", message=message)
+    return replace(made, finding=Finding("reset_is_carried_out", (words,)))
 
-    one, other = raised("no jobs"), raised("no blocks")
-    died = broken()
-    assert known(one, one, died)
-    assert not known(one, other, died)
+
+def wrong_tokens(feature: str = "window of full+window") -> Break:
+    return broken("promised_tokens_are_loaded", feature, death="", statement="")
+
+
+DIED, OTHERWISE = broken(), broken(death="KeyError in load")
+WAITS, LATER = (broken("every_request_ends", death="", after=by) for by in ((), (DIED.key,)))
+
+KNOWN = {
+    "the same": (DIED, DIED),
+    "after another action, beside other groups": (
+        *(broken(event="Drain", feature="window of window"), DIED),
+    ),
+    "an exception with its message": (raised("no jobs"), raised("no jobs"), DIED),
+    "wrong tokens of its group": (wrong_tokens(), DIED, wrong_tokens()),
+    "one action breaks both": (OTHERWISE, OTHERWISE, DIED),
+}
+NEW = {
+    "where the finding is mended": (DIED,),
+    "another rule": (broken("every_request_ends", death="", statement=""), DIED),
+    "another death": (broken(death="KeyError in save"), DIED),
+    "another statement": (broken(statement="assert block"), DIED),
+    "another reason": (broken(says="waits"), DIED),
+    "an exception with another message": (raised("no jobs"), raised("no blocks"), DIED),
+    "wrong tokens of another group": (wrong_tokens("full of full+window"), DIED, wrong_tokens()),
+    "wrong tokens of all groups": (wrong_tokens("full+window"), DIED, wrong_tokens()),
+    "in place of the finding": (OTHERWISE, OTHERWISE),
+    "a consequence of the finding": (WAITS, DIED, LATER),
+}
+"""A break, and what the plan of the finding breaks again."""
+
+
+@pytest.mark.parametrize("case", [*KNOWN, *NEW])
+def test_the_same_break_is_known_and_what_breaks_in_another_way_is_new(
+    case: str, known: Callable[..., str]
+) -> None:
+    found, *again = (KNOWN | NEW)[case]
+    assert known(found, *again) == (FILES if case in KNOWN else "")
+
+
+def test_an_engine_core_explains_no_connector(known: Callable[..., str]) -> None:
+    engine = Engine("", {"layers": []})
+    assert not known(DIED, DIED, plan=engine)
+    assert known(broken(plan=engine), broken(plan=engine), plan=engine) == FILES
 
 
 def test_an_exception_is_known_by_the_connector_of_the_plan_too(known: Callable[..., str]) -> None:
     """Another connector may not come so far in the plan. What raises nothing says less."""
-    raised = broken(says="message")
-    assert known(raised, of_own=[raised]) == FILES
-    assert not known(raised, of_own=[broken(says="message", statement="assert store")])
-    waits = broken("every_request_ends", death="")
-    assert not known(waits, of_own=[waits, raised])
+    raises = broken(says="message")
+    assert known(raises, of_own=[raises]) == FILES
+    assert not known(raises, of_own=[broken(says="message", statement="assert store")])
+    assert not known(WAITS, of_own=[WAITS, raises])
 
 
 def test_the_finding_whose_rule_is_broken_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,13 +177,6 @@ def test_the_finding_whose_rule_is_broken_comes_first(monkeypatch: pytest.Monkey
     both = partial(lambda _run, own: shown(*((waits, broken()) if not own else ())), own=False)
     assert likeness(broken(), both).name == FILES
     assert likeness(waits, both).name == "other"
-
-
-def test_the_same_break_is_known_after_another_action_and_beside_other_groups(
-    known: Callable[..., str],
-) -> None:
-    assert known(broken(), broken()) == FILES
-    assert known(broken(event="Drain", feature="window of window"), broken()) == FILES
 
 
 def pauses(plan: EnginePlan) -> EnginePlan:
@@ -205,42 +235,6 @@ def test_each_ingredient_is_one_of_a_finding_and_each_finding_has_some() -> None
     assert needed == {(of, name) for of in PLANS for name in INGREDIENTS[of]}
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        broken(check="every_request_ends", death="", statement=""),
-        broken(death="KeyError in save"),
-        broken(statement="assert block"),
-        broken(says="waits"),
-    ],
-    ids=["rule", "death", "statement", "reason"],
-)
-def test_what_breaks_in_another_way_is_new(known: Callable[..., str], other: Break) -> None:
-    assert not known(other, broken())
-
-
-@pytest.mark.parametrize("feature", ["full of full+window", "full+window"])
-def test_wrong_tokens_of_another_group_are_new(known: Callable[..., str], feature: str) -> None:
-    window = partial(broken, check="promised_tokens_are_loaded", death="", statement="")
-    assert not known(window(feature=feature), broken(), window())
-    assert known(window(), broken(), window()) == FILES
-
-
-def test_where_the_finding_is_mended_the_same_break_is_new(known: Callable[..., str]) -> None:
-    assert not known(broken())
-
-
-def test_what_the_plan_breaks_in_place_of_its_finding_is_new(known: Callable[..., str]) -> None:
-    other = broken(death="KeyError in load")
-    assert not known(other, other)
-    assert known(other, other, broken()) == FILES  # one action breaks both
-
-
-def test_a_consequence_of_the_finding_explains_nothing(known: Callable[..., str]) -> None:
-    later = broken(check="every_request_ends", death="", after=(broken().key,))
-    assert not known(broken(check="every_request_ends", death=""), broken(), later)
-
-
 @pytest.mark.live
 @pytest.mark.parametrize("error", [AdapterDrift("hits end nowhere", ""), ValueError("too old")])
 def test_a_plan_that_this_vllm_cannot_take_explains_nothing(
@@ -255,12 +249,6 @@ def test_a_plan_that_this_vllm_cannot_take_explains_nothing(
     assert isinstance(plan.run, Play)
     monkeypatch.setattr(connector_plans, "_Played", played)
     assert connector_plans.shown(connector_plans.subject(plan.run), plan.run) is None
-
-
-def test_an_engine_core_explains_no_connector(known: Callable[..., str]) -> None:
-    engine = Engine("", {"layers": []})
-    assert not known(broken(), broken(), plan=engine)
-    assert known(broken(plan=engine), broken(plan=engine), plan=engine) == FILES
 
 
 @pytest.mark.live

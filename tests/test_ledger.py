@@ -11,8 +11,8 @@ from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
+from tests.planted import trace_of
 from tests.reasons import said
-from tests.test_rendering import trace_of
 
 FINDINGS = Path(__file__).parent.parent / "findings"
 

@@ -10,8 +10,8 @@ import pytest
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
+from tests.planted import trace_of
 from tests.test_ledger import FINDINGS, page_of
-from tests.test_rendering import trace_of
 
 pytestmark = pytest.mark.nightly
 

@@ -4,11 +4,16 @@ from typing import Any, NamedTuple
 
 import pytest
 
+pytest.importorskip("vllm")
+
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.live import build
 from kvproof.live.observer import kept
+from kvproof.live.observer.view import Names
+from kvproof.live.options import watermark
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import Complete, Compute, Event, Schedule, Submit
+from kvproof.model.events import Compute, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, VOID
 from kvproof.strategies.drain import drain
@@ -57,8 +62,6 @@ def test_an_option_changes_the_first_step(options: dict[str, Any], tokens: dict[
 
 @pytest.mark.parametrize("total", [2, 3, 7, 40, 999, 4096])
 def test_the_share_of_the_pool_is_the_number_of_blocks(total: int) -> None:
-    from kvproof.live.options import watermark
-
     for blocks in {1, total // 2, total - 1}:
         cfg = EngineConfig("E", (Group("full", 2),), num_blocks=total, watermark_blocks=blocks)
         assert int(watermark(cfg) * total) == blocks
@@ -87,8 +90,6 @@ def test_a_producer_drops_the_output_of_a_preempted_prefill() -> None:
 
 @pytest.mark.parametrize(("name", "eagle"), [("drafts", True), ("ngram-drafts", False)])
 def test_a_drafter_is_configured_as_vllm_configures_one(name: str, eagle: bool) -> None:
-    from kvproof.live import build
-
     cfg = CLUSTERS[name].engines[0]
     scheduler = build.scheduler(cfg, "fail")
     assert scheduler.num_spec_tokens == cfg.drafts
@@ -111,8 +112,6 @@ class Hashed(NamedTuple):
 def test_a_kept_hash_of_a_dropped_token_is_named_once() -> None:
     """The first block was hashed with a sampled token, which the session drops. What follows is
     named by other letters than in another request, until the session is hashed anew."""
-    from kvproof.live.observer.view import Names
-
     cfg = EngineConfig("E", (Group("full", 2, eagle=True),), 9, drafts=1, hash_lookahead_tokens=1)
     names = Names(cfg)
     names.learn(Hashed("r0", [b"1"], resumable=True), "ab.")
@@ -129,21 +128,12 @@ def test_a_kept_hash_of_a_dropped_token_is_named_once() -> None:
 
 def test_a_hash_of_other_tokens_is_no_dropped_token() -> None:
     """Neither of a request that is no session, nor where no sampled token was hashed."""
-    from kvproof.live.observer.view import Names
-
     cfg = EngineConfig("E", (Group("full", 2, eagle=True),), 9, drafts=1, hash_lookahead_tokens=1)
     names = Names(cfg)
     names.learn(Hashed("r0", [b"1"]), "ab.")
     names.learn(Hashed("r1", [b"2"], resumable=True), "abd")
     assert names.as_hashed(Hashed("r2", [b"1"]), "abc") == "abc"
     assert names.as_hashed(Hashed("r1", [b"2"], resumable=True), "abc") == "abc"
-
-
-# Runs that known findings explain
-
-
-def steps(engine: str, times: int) -> tuple[Event, ...]:
-    return (Schedule(engine), Complete(engine)) * times
 
 
 # A request that the pool may not hold

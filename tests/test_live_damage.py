@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("vllm")
+
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import INVARIANTS
 from kvproof.live import endless
+from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.subject import TestedConnector
+from kvproof.live.core.starts import carried_out
 from kvproof.live.death import DoesNotEnd, place
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Schedule, Submit
+from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.model.plans.engine import given
 from kvproof.model.plans.messages import Send
 from kvproof.model.plans.random_engines import COUNTED, GIVEN, random_engine
@@ -68,10 +74,6 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def in_a_connector() -> str:
     """What an episode of a connector dies of."""
-    from kvproof.live.connectors.episode import play
-    from kvproof.live.connectors.subject import TestedConnector
-    from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
-
     engine = EngineConfig("E", (Group("full", 2),), num_blocks=16)
     plan = ConnectorPlan(engine, (SubmitRequest(0, 6), RunSteps(2)))
     [finding] = play(TestedConnector("tests.connectors.store:Store"), plan).findings
@@ -81,16 +83,12 @@ def in_a_connector() -> str:
 
 def in_a_start_up() -> str:
     """What a start-up dies of."""
-    from kvproof.live.core.starts import carried_out
-
     [start] = carried_out(random_engine(0, COUNTED))
     return f"{start.died}"
 
 
 def in_a_loop() -> str:
     """What the loop of an engine dies of."""
-    from kvproof.live.core.starts import carried_out
-
     return f"{carried_out(SERVES)[-1].died}"
 
 
@@ -124,7 +122,6 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
     raised: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As that of a scheduler is. A refusal is none."""
-    from kvproof.live.core.starts import carried_out
 
     def unmade(*_: Any, **__: Any) -> None:
         raise raised("no engine")
@@ -142,8 +139,6 @@ def test_a_mistake_while_the_engine_of_a_loop_is_made_is_its_death(
 @pytest.mark.usefixtures("_soon")
 def test_many_calls_that_end_are_no_endless_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is one of each call, in a loop as in a start-up."""
-    from kvproof.live.core.starts import carried_out
-
     calls = itertools.count(1)
 
     def slow(right: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,6 +1,7 @@
 """What is added in one file, and in no other: an invariant, a fault, a guard, a preset, a known
 finding. A copy of the tree gets one of each (`testdata/one_file`), is run, and keeps its
-tests: all of them (`make nightly`, because they take as long as `make test`).
+tests: all of them (`make nightly`, because they take as long as `make test`). The commands of the
+how-to pages, which `test_pages` runs in such a copy, find the fault by the invariant.
 
 An attribute that vLLM has renamed is followed in one line of the contract.
 """
@@ -59,20 +60,6 @@ def test_each_is_one_file_that_is_new() -> None:
     files = {path.relative_to(NEW).as_posix() for path in NEW.rglob("*.*")}
     assert files == FILES
     assert not any((NEW.parent.parent.parent / name).exists() for name in FILES)
-
-
-def test_the_new_invariant_and_guard_are_listed(tree: Path) -> None:
-    rows = {row["name"]: row for row in answer(tree, "explain", "invariants")["explanations"]}
-    assert rows[INVARIANT]["see"] == [f"kvproof explore --fault {FAULT}"]
-    assert GUARD in rows
-
-
-def test_the_new_fault_is_listed_and_found_by_each_engine_that_can(tree: Path) -> None:
-    rows = {row["name"]: row for row in answer(tree, "explain", "faults")["explanations"]}
-    row = rows[FAULT]
-    assert row["breaks"] == [INVARIANT]
-    for engine in ("explore", "sample"):
-        assert answer(tree, engine, "--fault", FAULT)["verdict"] == "VIOLATED"
 
 
 @pytest.mark.live

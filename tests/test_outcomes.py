@@ -1,21 +1,14 @@
 """The outcomes of changed conditions, and which of them a run has."""
 
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kvproof.gate.source.changes import ChangedFunction, changed
 from kvproof.gate.source.outcomes import Conditions
-from kvproof.gate.source.probes import Probes
-from kvproof.gate.source.reach import reached
 from kvproof.gate.source.units import Module
-from tests.packages import package
-from tests.test_reach import module_of
-
-FILE = "v1/core/block_pool.py"
-"""A file of the accounting."""
+from tests.test_reach import FILE, between
 
 BEFORE = """
 def take(blocks, free):
@@ -90,24 +83,13 @@ def test_a_value_is_awaited_that_leads_to_more_than_a_refusal(
     assert told(f"def f(a):\n    {body}\n", 2) == expected
 
 
-def both(folder: Path) -> tuple[Probes, ChangedFunction, ModuleType]:
-    """The probes of head, with a changed condition, its changed function, and its module."""
-    base = package(folder / "base", {FILE: BEFORE})
-    head = package(folder / "head", {FILE: AFTER})
-    made = changed(base, head)
-    [function] = made.accounting
-    probes = Probes(head, made.places[1])
-    return probes, function, module_of(probes, head)
-
-
 def test_an_operand_that_only_moves_is_not_awaited(tmp_path: Path) -> None:
     """What joins it to others may change what it decides."""
     before = "def f(a, b):\n    if a or b:\n        b()\n    a()\n"
     after = "def f(a, b):\n    a()\n    if a and b:\n        b()\n"
-    base = package(tmp_path / "base", {FILE: before})
-    head = package(tmp_path / "head", {FILE: after})
-    [function] = changed(base, head).accounting
-    awaited = {each.text for one in function.conditions for each in one.operands if each.awaited}
+    _, head = between(tmp_path, before, after)
+    conditions = head.function.conditions
+    awaited = {each.text for one in conditions for each in one.operands if each.awaited}
     assert awaited == {"a"}
 
 
@@ -134,22 +116,20 @@ def free(count: int, late: bool = False) -> SimpleNamespace:
 def test_what_was_constant_is_named(
     calls: list[tuple[Any, Any]], left: list[str], tmp_path: Path
 ) -> None:
-    probes, function, module = both(tmp_path)
-    of_base = [key for key in function.awaited if "@-" in key]
-    with reached(probes) as found:
-        for blocks, of_blocks in calls:
-            module.take(blocks, of_blocks)
-    assert function.ran(found.keys)
-    assert function.not_run({*found.keys, *of_base}) == left
+    _, head = between(tmp_path, BEFORE, AFTER)
+    of_base = [key for key in head.function.awaited if "@-" in key]
+    found = head.after(lambda m: [m.take(*given) for given in calls])
+    assert head.function.ran(found.keys)
+    assert head.function.not_run({*found.keys, *of_base}) == left
 
 
 def test_an_operand_without_a_truth_value_raises_as_in_vllm(tmp_path: Path) -> None:
-    probes, _, module = both(tmp_path)
+    _, head = between(tmp_path, BEFORE, AFTER)
 
     class Odd:
         def __bool__(self) -> bool:
             raise TypeError("odd")
 
-    with reached(probes), pytest.raises(TypeError, match="odd") as raised:
-        module.take(Odd(), None)
+    with pytest.raises(TypeError, match="odd") as raised:
+        head.after(lambda m: m.take(Odd(), None))
     assert raised.traceback[-2].name == "take"

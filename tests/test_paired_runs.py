@@ -112,8 +112,11 @@ def test_a_side_that_ends_does_not_leave_the_other_waiting() -> None:
         both.drive(drawn)
 
 
+ELSEWHERE = replace(RUN, name="another run")
+
+
 def excused(workload: Workload, *needs: Need, times: int = 1) -> Result:
-    """A result in whose run these needs show, with the breaks."""
+    """A result in whose runs these needs show, with the breaks."""
     breaks = []
     for each in needs:
         found = broken(each.check)
@@ -125,6 +128,14 @@ def excused(workload: Workload, *needs: Need, times: int = 1) -> Result:
     )
 
 
+def breaking(workload: Workload, *breaks: Break, times: int = 6, whole: bool = True) -> Result:
+    """A result all of whose runs show these breaks."""
+    needs = tuple(Broken(each.need) for each in breaks)
+    record = replace(taken(), broken=needs, whole=whole or not breaks)
+    number = FRESH_MAX if is_like(workload) else times
+    return replace(result(workload.name, *breaks), records=(record,) * number)
+
+
 Compare = Callable[..., Comparison]
 
 
@@ -132,6 +143,15 @@ Compare = Callable[..., Comparison]
 def compare() -> Iterator[Compare]:
     with ExitStack() as stack:
         yield lambda base, head: stack.enter_context(compared(base, head))
+
+
+def weighed(found: Comparison, *, at_once: bool = False) -> Comparison:
+    """The comparison after both runs, and after what is not told at once has its fresh runs."""
+    found.drive([ELSEWHERE, RUN])
+    found.confirm([ELSEWHERE.name, RUN.name])
+    assert bool(found.introduced) is at_once
+    found.weigh_needs(lambda: True)
+    return found
 
 
 def test_a_release_excuse_that_only_head_needs_is_introduced(compare: Compare) -> None:
@@ -158,26 +178,23 @@ def test_an_excuse_that_does_not_show_again_is_not_introduced(compare: Compare) 
 def test_what_base_needs_elsewhere_or_may_choose_must_be_needed_more_often(
     compare: Compare, excuse: Any, fresh: bool, runs: int
 ) -> None:
-    """In the runs of the search, and in fresh ones."""
-    other = replace(RUN, name="another run")
+    """In the runs of the search, and in fresh ones. What comes again there, and not more often, is
+    named."""
 
     def base(workload: Workload) -> Result:
-        if workload.name == other.name:
+        if workload.name == ELSEWHERE.name:
             return excused(workload, need(excuse))
         return excused(workload, times=runs)
 
     def head(workload: Workload) -> Result:
         needs = [need(excuse)] * (fresh or not is_like(workload))
-        return excused(workload, *needs, times=1 if workload.name == other.name else runs)
+        return excused(workload, *needs, times=1 if workload.name == ELSEWHERE.name else runs)
 
-    found = compare(base, head)
-    found.drive([other, RUN])
-    found.confirm([other.name, RUN.name])
-    assert not found.introduced
-    found.weigh_needs(lambda: True)
+    found = weighed(compare(base, head))
     told = fresh and runs == 6
     assert len(found.introduced) == (told and excuse == TODAY)
     assert len(found.costs) == (told and excuse == MAY)
+    assert found.needs.not_more == [need(excuse)] * (not fresh and runs == 6)
 
 
 @pytest.mark.parametrize("runs", [2, 6])
@@ -189,27 +206,18 @@ def test_what_base_breaks_in_another_run_must_be_broken_more_often(
     """The same known finding explains both: head may break it by another cause. What breaks may end
     the run."""
     found = broken("pool_adds_up", by="copied_before_filled")
-    other = replace(RUN, name="another run")
-
-    def shows(workload: Workload, times: int, *breaks: Break) -> Result:
-        needs = tuple(Broken(each.need) for each in breaks)
-        record = replace(taken(), broken=needs, whole=whole or not breaks)
-        number = FRESH_MAX if is_like(workload) else times
-        return replace(result(workload.name, *breaks), records=(record,) * number)
 
     def base(workload: Workload) -> Result:
-        elsewhere = workload.name == other.name
-        return shows(workload, 1 if elsewhere else runs, *[found] * elsewhere)
+        elsewhere = workload.name == ELSEWHERE.name
+        times = 1 if elsewhere else runs
+        return breaking(workload, *[found] * elsewhere, times=times, whole=whole)
 
     def head(workload: Workload) -> Result:
         often = fresh or not is_like(workload)
-        return shows(workload, 1 if workload.name == other.name else runs, *[found] * often)
+        times = 1 if workload.name == ELSEWHERE.name else runs
+        return breaking(workload, *[found] * often, times=times, whole=whole)
 
-    both = compare(base, head)
-    both.drive([other, RUN])
-    both.confirm([other.name, RUN.name])
-    assert not both.introduced
-    both.weigh_needs(lambda: True)
+    both = weighed(compare(base, head))
     told = fresh and runs == 6
     assert [each.found.key for each in both.introduced] == [found.key] * told
     assert [each.key for _, each in both.still_there()] == [found.key] * (not told)
@@ -224,41 +232,16 @@ def test_a_break_of_base_counts_against_one_of_head_in_any_shape(
     known = "copied_before_filled"
     found = broken("pool_adds_up", by=known)
     others = broken("pool_adds_up", by=known, yet=shape)
-    elsewhere = replace(RUN, name="another run")
-
-    def shows(workload: Workload, *breaks: Break) -> Result:
-        needs = tuple(Broken(each.need) for each in breaks)
-        record = replace(taken(), broken=needs)
-        number = FRESH_MAX if is_like(workload) else 6
-        return replace(result(workload.name, *breaks), records=(record,) * number)
 
     def base(workload: Workload) -> Result:
-        breaks = bool(shape) and workload.name == elsewhere.name
-        return shows(workload, *[others] * breaks)
-
-    both = compare(base, lambda each: shows(each, *[found] * (each.name != elsewhere.name)))
-    both.drive([elsewhere, RUN])
-    both.confirm([elsewhere.name, RUN.name])
-    both.weigh_needs(lambda: True)
-    assert [each.found.key for each in both.introduced] == [found.key] * (shape == "")
-
-
-def test_what_comes_again_and_not_more_often_in_fresh_runs_is_named(compare: Compare) -> None:
-    other = replace(RUN, name="another run")
-
-    def base(workload: Workload) -> Result:
-        needs = [need(TODAY)] * (workload.name == other.name)
-        return excused(workload, *needs, times=6)
+        breaks = bool(shape) and workload.name == ELSEWHERE.name
+        return breaking(workload, *[others] * breaks)
 
     def head(workload: Workload) -> Result:
-        fresh = is_like(workload)
-        return excused(workload, *[need(TODAY)] * (not fresh), times=6)
+        return breaking(workload, *[found] * (workload.name != ELSEWHERE.name))
 
-    found = compare(base, head)
-    found.drive([other, RUN])
-    found.weigh_needs(lambda: True)
-    assert not found.introduced
-    assert found.needs.not_more == [need(TODAY)]
+    both = weighed(compare(base, head), at_once=not shape)
+    assert [each.found.key for each in both.introduced] == [found.key] * (not shape)
 
 
 @pytest.mark.parametrize("fresh", [True, False])
@@ -267,7 +250,6 @@ def test_excuses_of_one_kind_are_weighed_together_if_none_is_likely_alone(
     compare: Compare, kind: Any, fresh: bool
 ) -> None:
     """Base needs each of them in another run. Head needs another one in each of six."""
-    other = replace(RUN, name="another run")
     several = [need(kind(f"reason {number}")) for number in range(6)]
 
     def runs(workload: Workload, of_run: list[tuple[Need, ...]]) -> Result:
@@ -275,26 +257,20 @@ def test_excuses_of_one_kind_are_weighed_together_if_none_is_likely_alone(
         return replace(found, records=tuple(taken(needed=each) for each in of_run))
 
     def base(workload: Workload) -> Result:
-        if workload.name == other.name:
+        if workload.name == ELSEWHERE.name:
             return runs(workload, [tuple(several)])
         return runs(workload, [()] * (FRESH_MAX if is_like(workload) else 6))
 
     def head(workload: Workload) -> Result:
-        if workload.name == other.name:
+        if workload.name == ELSEWHERE.name:
             return runs(workload, [tuple(several)])
         if is_like(workload):
             return runs(workload, [(each,) * fresh for each in several * (FRESH_MAX // 6)])
         return runs(workload, [(each,) for each in several])
 
-    found = compare(base, head)
-    found.drive([other, RUN])
-    found.confirm([other.name, RUN.name])
-    assert not found.introduced
-    found.weigh_needs(lambda: True)
-    assert (len(found.introduced), len(found.costs)) == (
-        (fresh and kind is release),
-        (fresh and kind is choice),
-    )
+    found = weighed(compare(base, head))
+    assert len(found.introduced) == (fresh and kind is release)
+    assert len(found.costs) == (fresh and kind is choice)
 
 
 @pytest.mark.parametrize("number", [0, 1, 2, 3])
@@ -409,31 +385,23 @@ def test_episodes_again_are_those_that_were_drawn() -> None:
     assert len(again.records) == 3
 
 
-@pytest.mark.parametrize("excuse", [TODAY, MAY])
-def test_what_there_was_no_time_to_weigh_is_named(compare: Compare, excuse: Any) -> None:
-    other = replace(RUN, name="another run")
+@pytest.mark.parametrize(
+    ("excuse", "time", "left"),
+    [(TODAY, False, True), (MAY, False, True), (TODAY, True, False), (MAY, True, True)],
+)
+def test_what_there_was_no_time_to_weigh_is_named(
+    compare: Compare, excuse: Any, time: bool, left: bool
+) -> None:
+    """Choices leave the time to what is counted."""
 
     def base(workload: Workload) -> Result:
-        needs = [need(excuse)] * (workload.name == other.name)
-        return excused(workload, *needs, times=6)
+        return excused(workload, *[need(excuse)] * (workload.name == ELSEWHERE.name), times=6)
 
     found = compare(base, lambda w: excused(w, need(excuse), times=6))
-    found.drive([other, RUN])
-    found.weigh_needs(lambda: False)
-    assert found.needs.unweighed == [need(excuse)]
-    assert not found.introduced
-    assert not found.costs
-
-
-@pytest.mark.parametrize(("excuse", "left"), [(TODAY, 0), (MAY, 1)])
-def test_choices_leave_time_for_what_is_counted(compare: Compare, excuse: Any, left: int) -> None:
-    found = compare(
-        lambda w: excused(w, *[need(excuse)] * (w.name == "another run"), times=6),
-        lambda w: excused(w, need(excuse), times=6),
-    )
-    found.drive([replace(RUN, name="another run"), RUN])
-    found.weigh_needs(lambda: True, lambda: False)
-    assert len(found.needs.unweighed) == left
+    found.drive([ELSEWHERE, RUN])
+    found.weigh_needs(lambda: time, lambda: False)
+    assert found.needs.unweighed == [need(excuse)] * left
+    assert not left or not (found.introduced or found.costs)
 
 
 def test_a_side_for_which_nothing_was_drawn_could_not_be_driven() -> None:

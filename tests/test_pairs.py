@@ -135,14 +135,6 @@ def test_turns_of_any_length_keep_all_invariants(groups: tuple[Group, ...], leng
     assert outcome.verdict is Verdict.EXHAUSTED
 
 
-# Unequal kernel blocks beside a window
-
-
-def beside(window: int) -> tuple[Group, Group]:
-    """Full attention and a window."""
-    return Group("full", 1), Group("window", 1, window)
-
-
 # The table of transitions is what the reference does
 
 

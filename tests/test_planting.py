@@ -147,25 +147,6 @@ def test_faults_of_different_functions_are_planted_together() -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong", "why"),
-    [
-        ("reference.blocks.pond:take", lambda *_: 0, "no module reference.blocks.pond"),
-        ("reference.blocks.pool:taken", lambda *_: 0, "no function reference.blocks.pool:taken"),
-        ("reference.blocks.pool:take", lambda _engine: 0, "takes other arguments"),
-        ("reference.blocks.pool:take", lambda _e, _count, _more: 0, "takes other arguments"),
-        ("reference.blocks.allocation:extend", lambda *_: 0, "takes other arguments"),
-        ("reference.blocks.pool:take", capacity.fits, "by a function of the model"),
-        ("config.features.registry:refuse", lambda _part: None, "no function of the model's sched"),
-    ],
-)
-def test_a_fault_that_does_not_fit_is_refused(
-    name: str, wrong: Callable[..., Any], why: str
-) -> None:
-    with pytest.raises(UsageError, match=rf"{why}.*\. Use "):
-        planting.check(name, wrong)
-
-
 def test_a_model_that_cannot_go_on_after_a_fault_is_told_without_a_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +204,20 @@ TOUCH = "reference.blocks.pool:touch"
         ),
         (MINE.format(name="mine", replaces="reference.blocks.pool:grown"), r"has no function"),
         (MINE.format(name="mine", replaces="reference.blocks.pool:promote"), r"other arguments"),
+        (
+            MINE.format(name="mine", replaces=TOUCH).replace("_blocks", "*_"),
+            r"takes other arguments",
+        ),
+        (MINE.format(name="mine", replaces=TOUCH).replace(", _blocks", ""), r"other arguments"),
+        (
+            MINE.format(name="mine", replaces="config.features.registry:refuse"),
+            r"no function of the model's sched",
+        ),
+        (
+            f"from kvproof.model.capacity import fits\n"
+            f"fault('a mistake', replaces={TOUCH!r}, **COMMON)(fits)\n",
+            r"by a function of the model",
+        ),
         (
             MINE.format(name="untouched_hits", replaces=TOUCH),
             r"Two faults are named untouched_hits",

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests import signals
 from tests.processes import (
     QUICK,
     TRACE,
@@ -22,6 +21,7 @@ from tests.processes import (
     started,
 )
 from tests.sentences import two_sentences
+from tests.test_interrupts import MOMENTS, check, killed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as Linux does it")
 
@@ -256,32 +256,6 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
     assert refused(ran).startswith("The working folder cannot be used ")
 
 
-CLOSED = """
-import signal, sys
-from kvproof.cli import start
-from kvproof.strategies.explorer.packed import PackedSearch
-
-expand = PackedSearch.expand
-
-def closed(search):
-    if search.reached.expanded == 10:
-        signal.raise_signal(signal.SIGHUP)
-    expand(search)
-
-PackedSearch.expand = closed
-sys.argv[1:] = ["explore", "--config", "pd-default"]
-start.main()
-"""
-
-
 def test_a_closed_terminal_is_an_interruption(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CLOSED],
-        env=environment(),
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=tmp_path,
-        preexec_fn=signals.as_in_a_terminal,
-    )
-    assert done.returncode == 129
-    assert "interrupted" in done.stdout
+    ended = killed(tmp_path, MOMENTS["explore, searches"], signal.SIGHUP)
+    check(tmp_path, signal.SIGHUP, ended)

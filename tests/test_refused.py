@@ -1,4 +1,5 @@
-"""Clusters that cannot be, and those that are not modelled, are refused in two sentences."""
+"""Clusters that cannot be, and those that are not modelled, are refused in two sentences. Features
+that exclude each other in any case are in the table of docs/reference/features.md."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,8 +10,7 @@ from msgspec.structs import replace
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.config.features.registry import refuse_unmodelled
 from kvproof.model.errors import UsageError
-from kvproof.model.machine import ModelMachine
-from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
+from kvproof.model.presets import CLUSTERS
 from tests.sentences import two_sentences
 
 FULL, EAGLE = Group("full", 2), Group("full", 2, eagle=True)
@@ -85,11 +85,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     ),
     # Follow-up turns
     "no turns": (lambda: turns(follow_up_turns=False), "has no follow-up turns"),
-    "turns with drafts": (
-        lambda: turns(engines=CLUSTERS["pd-drafts"].engines),
-        "follow-up turns, drafts and Mamba",
-    ),
-    "turns pushed": (lambda: turns(transfer="push"), "no reverse transfer"),
     "turns of another prompt": (
         lambda: turns(jobs=(Job("r0", "ab"), Job("r1", "xb", follows="r0"))),
         "differs from that prompt",
@@ -102,10 +97,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "two next turns": (
         lambda: turns(jobs=(Job("r0", "a"), FOLLOWS, Job("r2", "a", follows="r0"))),
         "another job follows it",
-    ),
-    "turns one way": (
-        lambda: pair({"one_way": True}, {"one_way": True}, follow_up_turns=True),
-        "P, which then loads from D, must be kv_both",
     ),
     # Groups of P and D, and of a drafter
     "another drafter": (
@@ -140,10 +131,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "failing store, drafts and steps": (
         lambda: cluster(of=engine(store=True, drafts=1, steps_in_flight=2), failures=1),
         "Use failures 0, store false, drafts 0, or steps_in_flight 1",
-    ),
-    "store of a pair": (
-        lambda: ModelMachine(LIVE_CLUSTERS["pd-store"]),
-        r"does not model\. Use store false, or role both",
     ),
 }
 

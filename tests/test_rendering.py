@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.invariants.registry import CHECKS, INVARIANTS
+from kvproof.invariants.registry import INVARIANTS
 from kvproof.live.known.registry import KNOWN
 from kvproof.model import events as vocabulary
-from kvproof.model.faults.registry import FAULTS, fault_named
-from kvproof.model.machine import ModelMachine
-from kvproof.model.presets import cluster_named
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.step import BlockRefusal
 from kvproof.model.traces.restored import restored
-from kvproof.model.traces.trace import Trace
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.terminal import Extra, shell_word, show
@@ -24,23 +21,12 @@ from kvproof.reports.trace import in_words
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.hang import hang_of
 from kvproof.reports.trace.signs import first_sign
-from kvproof.strategies.conformance.replay import record
-from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.waits import HangContext, waits
 from tests.findings import FOLDER
-from tests.planted import under
+from tests.planted import trace_of
 from tests.printed import printed
 
 Golden = Callable[[str, str], None]
-
-
-def trace_of(fault: str) -> Trace:
-    chosen = fault_named(fault)
-    faults = [chosen]
-    cluster = cluster_named(chosen.cluster)
-    outcome = under(faults, explore, cluster, [CHECKS[name] for name in chosen.breaks])
-    changes = under(faults, record, ModelMachine(cluster), outcome.events)
-    return Trace(cluster, outcome.events, changes, outcome.finding, (fault,), seed=7)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +129,6 @@ MODULES = (
 # Hangs
 
 
-FINDINGS = Path(__file__).parent.parent / "findings"
 HANG = INVARIANTS["every_request_can_finish"]
 
 LACKS = {
@@ -169,22 +154,13 @@ LACKS = {
 """For each fault that stops progress: who waits first, and what it lacks."""
 
 
-def hang(fault: str) -> Trace:
-    chosen = FAULTS[fault]
-    faults, cluster = [chosen], cluster_named(chosen.cluster)
-    outcome = under(faults, explore, cluster, [HANG])
-    changes = under(faults, record, ModelMachine(cluster), outcome.events)
-    assert changes is not None
-    return Trace(cluster, outcome.events, changes, outcome.finding, (fault,))
-
-
 def test_every_fault_that_stops_progress_is_in_the_table() -> None:
     assert {name for name, fault in FAULTS.items() if HANG.id in fault.breaks} == {*LACKS}
 
 
 @pytest.mark.parametrize("fault", LACKS)
 def test_a_hang_names_the_waiting_requests_and_what_they_lack(fault: str) -> None:
-    trace = hang(fault)
+    trace = trace_of(fault, HANG.id)
     found = hang_of(trace)
     assert found is not None
     first = found.waits[0]
@@ -200,7 +176,7 @@ def test_a_hang_names_the_waiting_requests_and_what_they_lack(fault: str) -> Non
 
 
 def test_the_block_counts_of_vllm_take_precedence_over_the_references() -> None:
-    trace = hang("impossible_fit_waits")
+    trace = trace_of("impossible_fit_waits", HANG.id)
     state = restored(list(trace.states())[-1])
     asked = [BlockRefusal("E", "r0", 9, 2)]
     found = waits(trace.cluster, state, HangContext(refused=asked))[0]

@@ -16,7 +16,7 @@ import pytest
 
 from findings.report import self_contained
 from tests.finding_diffs import offered
-from tests.findings import FINDINGS, FOLDER, REPORTED_WITH, report_of
+from tests.findings import FINDINGS, FOLDER, REPORTED_WITH, imported, report_of
 
 REPRODUCERS = sorted(FOLDER.rglob("test_*.py"))
 NAMES = [path.stem.removeprefix("test_") for path in REPRODUCERS]
@@ -93,14 +93,7 @@ def test_they_fail_and_pass_in_their_folders_too() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_self_contained_form_needs_nothing_but_vllm_torch_and_pytest(name: str) -> None:
-    imported = set()
-    for node in ast.walk(ast.parse(self_contained(name))):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0
-            imported.add(str(node.module).partition(".")[0])
-    assert imported - sys.stdlib_module_names <= {"vllm", "torch", "pytest"}
+    assert imported(self_contained(name)) <= {"vllm", "torch", "pytest"}
 
 
 def test_every_finding_has_a_reproducer() -> None:

@@ -47,9 +47,6 @@ def test_a_request_with_a_failed_load_is_not_served_with_those_that_hold_blocks(
     assert not list(broken(cluster, step, [INVARIANTS["priority_is_kept"]]))
 
 
-# An engine that admits a request only where its whole prompt fits
-
-
 # Sessions
 
 

@@ -30,6 +30,7 @@ from kvproof.live import adapt
 from kvproof.live.machine import LiveMachine
 from kvproof.live.observer import shown
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
+from tests.in_vllm import POOL, SCHEDULER, Change, around, instead
 
 pytestmark = pytest.mark.live
 
@@ -145,18 +146,15 @@ KINDS = (of_cluster, of_plan, of_loop, of_start)
 Made = Callable[[], Record]
 
 
-def wrapped(patched: pytest.MonkeyPatch, name: str, change: Callable[[Any, Any], None]) -> None:
-    """Let a method of the scheduler change its answer, or something of its own."""
-    from vllm.v1.core.sched.scheduler import Scheduler
+def changed(method: str, change: Callable[[Any, Any], None]) -> Change:
+    """A method of the scheduler that changes its answer, or something of its own."""
 
-    original = getattr(Scheduler, name)
-
-    def changed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = original(self, *args, **kwargs)
+    def answers(right: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = right(self, *args, **kwargs)
         change(self, answer)
         return answer
 
-    patched.setattr(Scheduler, name, changed)
+    return around(f"{SCHEDULER}.{method}", answers)
 
 
 def private_cache(scheduler: Any, _answer: Any) -> None:
@@ -187,53 +185,35 @@ def right() -> dict[Made, Record]:
 def test_the_same_run_shows_the_same_with_a_further_private_cache(
     right: dict[Made, Record], made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrapped(monkeypatch, "schedule", private_cache)
+    changed("schedule", private_cache)(monkeypatch)
     assert len(right[made].marks) > 3
     assert right[made].whole
     assert made() == right[made]
 
 
-@pytest.mark.parametrize(
-    ("method", "change"),
-    [
-        ("make_stats", statistic),
-        ("schedule", step_field),
-        ("update_from_output", output_field),
-    ],
-)
+EFFECTS = {
+    "a statistic": changed("make_stats", statistic),
+    "a field of a step": changed("schedule", step_field),
+    "a field of an output": changed("update_from_output", output_field),
+    "another order of the free queue": around(
+        f"{POOL}.free_blocks", lambda right, self, blocks, *more: right(self, blocks[::-1], *more)
+    ),
+}
+
+
+@pytest.mark.parametrize("effect", EFFECTS)
 @pytest.mark.parametrize("made", KINDS)
-def test_one_value_of_an_answer_is_an_effect(
-    right: dict[Made, Record],
-    made: Made,
-    method: str,
-    change: Any,
-    monkeypatch: pytest.MonkeyPatch,
+def test_one_other_value_or_order_is_an_effect(
+    right: dict[Made, Record], made: Made, effect: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrapped(monkeypatch, method, change)
-    assert Pair(right[made], made()).parts_at is not None
-
-
-@pytest.mark.parametrize("made", KINDS)
-def test_another_order_of_the_free_queue_is_an_effect(
-    right: dict[Made, Record], made: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from vllm.v1.core.block_pool import BlockPool
-
-    original = BlockPool.free_blocks
-
-    def backwards(self: Any, ordered_blocks: Any, *args: Any, **kwargs: Any) -> Any:
-        return original(self, [*ordered_blocks][::-1], *args, **kwargs)
-
-    monkeypatch.setattr(BlockPool, "free_blocks", backwards)
+    EFFECTS[effect](monkeypatch)
     assert Pair(right[made], made()).parts_at is not None
 
 
 def test_another_answer_whether_there_is_work_is_an_effect(
     right: dict[Made, Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    monkeypatch.setattr(Scheduler, "has_requests", lambda _: False)
+    instead(f"{SCHEDULER}.has_requests", lambda _: False)(monkeypatch)
     assert Pair(right[of_cluster], of_cluster()).parts_at is not None
 
 

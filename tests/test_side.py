@@ -1,7 +1,6 @@
 """The process that drives one vLLM: it answers whatever a workload does to it, and it ends with
 kvproof. What it does for a request is made up here: no vLLM is imported."""
 
-import json
 import os
 import signal
 import subprocess
@@ -15,7 +14,6 @@ import pytest
 from kvproof.gate.difference.protocol import Recorded, RecordRun, Seen
 from kvproof.gate.difference.workload import Follow
 from kvproof.gate.search.side import Ended, Side, started
-from tests import made_trees, signals
 from tests.processes import environment
 from tests.two_machines import FULL, broken
 
@@ -210,34 +208,6 @@ def until(wanted: int, pid: int) -> list[int]:
         assert time.monotonic() < end
         time.sleep(0.05)
     return found
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_no_side_outlives_the_gate(tmp_path: Path, number: signal.Signals) -> None:
-    begun = tmp_path / "begun"
-    imported = f"import time\nopen({str(begun)!r}, 'a').write('.')\ntime.sleep(3600)\n"
-    made_trees.base_and_head(tmp_path, begins=imported)
-    gate = subprocess.Popen(
-        [sys.executable, "-m", "kvproof", *made_trees.DIFFERENT, "--json"],
-        cwd=tmp_path,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=signals.as_in_a_terminal,
-    )
-    sides = until(2, gate.pid)
-    while not begun.exists():  # one of them imports vLLM, the other is about to
-        time.sleep(0.05)
-    gate.send_signal(number)
-    out, err = gate.communicate(timeout=600)
-    assert gone(sides)
-    assert b"Traceback" not in err
-    if number is signal.SIGKILL:
-        assert gate.returncode == -number
-    else:
-        assert gate.returncode == 128 + number
-        record = json.loads(out)
-        assert (record["verdict"], record["reason"]) == ("UNKNOWN", "interrupted")
 
 
 DRIVES = """

@@ -80,9 +80,6 @@ def test_what_is_cut_off_an_answer_may_count_for_what_is_left_behind() -> None:
     assert not [*broken(machine.cluster, other, CHECKS.values())]
 
 
-# Drafts under sparse retention
-
-
 # Block hashes that cover the next token
 
 

@@ -4,14 +4,14 @@ import dataclasses
 import json
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from kvproof.invariants.registry import CHECKS
-from kvproof.model.config import Cluster
 from kvproof.model.events import Event, Evict, Schedule, bare, stimulus
-from kvproof.model.faults.registry import FAULTS, fault_named
+from kvproof.model.faults.fault import Fault
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import cluster_named
 from kvproof.model.reference.apply import apply, stimuli
@@ -21,10 +21,9 @@ from kvproof.model.traces.state_diff import diff, flat, patched
 from kvproof.model.traces.trace import Trace, write, write_in
 from kvproof.model.traces.trace_reader import read
 from kvproof.strategies.conformance.replay import record, replay
-from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.verdict import Verdict
 from tests.cover import TENTH, others_nightly
-from tests.planted import Mistakes, under
+from tests.planted import Mistakes, trace_of, under
 
 TESTDATA = Path(__file__).parent / "testdata"
 
@@ -35,12 +34,6 @@ class Choosing(ModelMachine):
     name = "chooses"
 
 
-def recorded(cluster: Cluster, events, finding=None, faults=()) -> Trace:
-    changes = record(ModelMachine(cluster), events)
-    assert changes is not None
-    return Trace(cluster, events, changes, finding, tuple(faults))
-
-
 def taken(trace: Trace, index: int) -> Event:
     """What the machine without a fault does at an event, after those before it."""
     machine = ModelMachine(trace.cluster)
@@ -49,15 +42,9 @@ def taken(trace: Trace, index: int) -> Event:
     return machine.take(stimulus(trace.events[index])).event
 
 
-@cache
-def broken_by(fault: str) -> tuple[Trace, Mistakes]:
-    """The shortest trace on which a fault breaks an invariant that is named for it."""
-    chosen = fault_named(fault)
-    faults = [chosen]
-    cluster = cluster_named(chosen.cluster)
-    outcome = under(faults, explore, cluster, [CHECKS[name] for name in chosen.breaks])
-    assert outcome.verdict is Verdict.VIOLATED
-    return under(faults, recorded, cluster, outcome.events, outcome.finding, [fault]), faults
+def of(trace: Trace) -> list[Fault]:
+    """The faults of a trace."""
+    return [FAULTS[name] for name in trace.faults]
 
 
 @cache
@@ -69,7 +56,9 @@ def healthy(events: int = 12) -> Trace:
     for index in range(events):
         offered = machine.stimuli()
         taken.append(machine.take(offered[index % len(offered)]).event)
-    return recorded(cluster, tuple(taken))
+    changes = record(ModelMachine(cluster), tuple(taken))
+    assert changes is not None
+    return Trace(cluster, tuple(taken), changes)
 
 
 def test_states_are_flattened_without_loss() -> None:
@@ -89,11 +78,11 @@ def test_states_are_flattened_without_loss() -> None:
 
 @pytest.mark.parametrize("fault", others_nightly(FAULTS, TENTH))
 def test_the_trace_of_a_fault_replays_from_its_file(fault: str, tmp_path: Path) -> None:
-    trace, faults = broken_by(fault)
+    trace = trace_of(fault)
     path = write_in(tmp_path, fault, trace)
     again = read(path)
     assert again == trace
-    replayed = under(faults, replay, ModelMachine(trace.cluster), again)
+    replayed = under(of(trace), replay, ModelMachine(trace.cluster), again)
     assert replayed.differs is None
     assert replayed.outcome.finding == trace.finding
     severity = replayed.outcome.severity
@@ -106,7 +95,7 @@ def test_the_trace_of_a_fault_replays_from_its_file(fault: str, tmp_path: Path) 
 def test_the_finding_of_a_fault_is_not_shown_without_the_fault(fault: str) -> None:
     """The machine chooses itself, as real vLLM does; a shorter hit, say, is allowed but not its own
     choice. Where the rest of the run is not possible without the mistake, nothing is known."""
-    trace, _ = broken_by(fault)
+    trace = trace_of(fault)
     replayed = replay(Choosing(trace.cluster), trace)
     assert replayed.differs is not None
     assert replayed.outcome.finding is None
@@ -115,20 +104,25 @@ def test_the_finding_of_a_fault_is_not_shown_without_the_fault(fault: str) -> No
 
 
 def test_a_trace_without_a_finding_replays_as_one_sample(tmp_path: Path) -> None:
+    """Without its states, the events are still compared."""
     trace = healthy()
     path = tmp_path / "t.jsonl"
     write(path, trace)
-    replayed = replay(ModelMachine(trace.cluster), read(path))
-    assert replayed.differs is None
-    assert replayed.outcome.verdict is Verdict.SAMPLED
-    assert replayed.outcome.coverage == {"examples": 1, "steps": 12}
-    assert replayed.exit_code() == 0
+    stateless = dataclasses.replace(trace, changes=None)
+    assert list(stateless.states()) == []
+    for each in read(path), stateless:
+        replayed = replay(ModelMachine(trace.cluster), each)
+        assert replayed.differs is None
+        assert replayed.outcome.verdict is Verdict.SAMPLED
+        assert replayed.outcome.coverage == {"examples": 1, "steps": 12}
+        assert replayed.exit_code() == 0
 
 
-def test_without_states_the_events_are_still_compared() -> None:
-    trace = dataclasses.replace(healthy(), changes=None)
-    assert list(trace.states()) == []
-    assert replay(ModelMachine(trace.cluster), trace).differs is None
+def differs(trace: Trace, faults: Mistakes = ()) -> tuple[int, str, Any, Any]:
+    """Where a replay on the model differs: the step, the field, and both values."""
+    found = under(faults, replay, ModelMachine(trace.cluster), trace).differs
+    assert found is not None
+    return found.step, found.field, found.recorded, found.replayed
 
 
 def test_a_replay_reports_a_changed_state_with_both_values() -> None:
@@ -138,53 +132,34 @@ def test_a_replay_reports_a_changed_state_with_both_values() -> None:
     was = changes[step].changed["/engines/P/free"]
     wrong = {**changes[step].changed, "/engines/P/free": [99]}
     changes[step] = changes[step]._replace(changed=wrong)
-    trace = dataclasses.replace(trace, changes=tuple(changes))
-    differs = replay(ModelMachine(trace.cluster), trace).differs
-    assert differs is not None
-    assert (differs.step, differs.field) == (step + 1, "/engines/P/free")
-    assert (differs.recorded, differs.replayed) == ([99], was)
+    other = dataclasses.replace(trace, changes=tuple(changes))
+    assert differs(other) == (step + 1, "/engines/P/free", [99], was)
 
 
-def test_a_replay_reports_an_event_that_the_spec_forbids() -> None:
-    trace = healthy()
+def test_a_replay_reports_an_event_and_a_choice_that_the_spec_forbids() -> None:
+    trace = dataclasses.replace(healthy(), changes=None)
     events = (trace.events[0], Evict("P", 0), *trace.events[1:])
-    differs = replay(
-        ModelMachine(trace.cluster), dataclasses.replace(trace, events=events, changes=None)
-    ).differs
-    assert differs is not None
-    assert (differs.step, differs.field, differs.recorded) == (2, "event", "taken")
-    assert "not free" in differs.replayed
-
-
-def test_a_replay_reports_a_choice_that_the_spec_forbids() -> None:
-    trace = healthy()
+    *where, why = differs(dataclasses.replace(trace, events=events))
+    assert where == [2, "event", "taken"]
+    assert "not free" in why
     index, event = next(
         (i, e) for i, e in enumerate(trace.events) if isinstance(e, Schedule) and e.chose
     )
     twice = replace(event, chose=(*event.chose, event.chose[0]))
     events = (*trace.events[:index], twice, *trace.events[index + 1 :])
-    changed = dataclasses.replace(trace, events=events, changes=None)
-    differs = replay(ModelMachine(trace.cluster), changed).differs
-    assert differs is not None
-    assert differs.step == index + 1
+    assert differs(dataclasses.replace(trace, events=events))[0] == index + 1
 
 
 def test_a_replay_reports_a_finding_that_the_trace_lacks() -> None:
-    trace, faults = broken_by("front_trim")
+    trace = trace_of("front_trim")
     silent = dataclasses.replace(trace, finding=None)
-    differs = under(faults, replay, ModelMachine(trace.cluster), silent).differs
-    assert differs is not None
-    assert (differs.step, differs.field, differs.recorded) == (
-        len(trace.events),
-        "finding",
-        "none",
-    )
+    assert differs(silent, of(trace))[:3] == (len(trace.events), "finding", "none")
 
 
 def test_a_machine_that_chooses_answers_at_the_last_event_alone() -> None:
     """Where it does otherwise at the last event, up to there its run is the one of the trace: the
     finding is not shown again. Where it does so before, its run is another one."""
-    trace, _ = broken_by("no_align_split")
+    trace = trace_of("no_align_split")
     index = next(
         i
         for i, event in enumerate(trace.events)
@@ -207,12 +182,12 @@ def test_a_machine_that_chooses_answers_at_the_last_event_alone() -> None:
 
 
 def test_a_replay_does_not_follow_events_after_the_death_of_an_engine() -> None:
-    trace, faults = broken_by("fewer_blocks_than_held_dies")
+    trace = trace_of("fewer_blocks_than_held_dies")
     assert trace.finding is not None
     finding = dataclasses.replace(trace.finding, invariant="references_are_exact")
     more = (*trace.events, trace.events[0])
     other = dataclasses.replace(trace, events=more, finding=finding, changes=None)
-    replayed = under(faults, replay, ModelMachine(trace.cluster), other)
+    replayed = under(of(trace), replay, ModelMachine(trace.cluster), other)
     assert (replayed.outcome.verdict, replayed.exit_code()) == (Verdict.UNKNOWN, 3)
     assert replayed.parted is not None
     assert replayed.parted.step == len(more)
@@ -220,13 +195,11 @@ def test_a_replay_does_not_follow_events_after_the_death_of_an_engine() -> None:
 
 
 def test_a_replay_reports_that_a_stuck_run_finishes() -> None:
-    trace, _ = broken_by("align_split_during_load")
+    trace = trace_of("align_split_during_load")
     assert trace.finding is not None
     assert trace.finding.invariant == "every_request_can_finish"
     fine = dataclasses.replace(healthy(), finding=trace.finding)
-    differs = replay(ModelMachine(fine.cluster), fine).differs
-    assert differs is not None
-    assert (differs.step, differs.field) == (len(fine.events), "finding")
+    assert differs(fine)[:2] == (len(fine.events), "finding")
 
 
 def test_the_model_replays_a_trace_of_real_vllm_up_to_its_defect() -> None:
@@ -234,10 +207,8 @@ def test_the_model_replays_a_trace_of_real_vllm_up_to_its_defect() -> None:
     assert (trace.machine, trace.vllm) == ("live", "0.32.0")
     assert trace.finding is not None
     assert trace.finding.invariant == "counter_counts_only_cached"
-    differs = replay(ModelMachine(trace.cluster), trace).differs
-    assert differs is not None
-    assert (differs.step, differs.field) == (15, "/engines/D/requests/r1/num_cached_blocks")
-    assert (differs.recorded, differs.replayed) == ([0, 1], [0, 0])
+    where = "/engines/D/requests/r1/num_cached_blocks"
+    assert differs(trace) == (15, where, [0, 1], [0, 0])
 
 
 def test_the_same_trace_is_written_once(tmp_path: Path) -> None:

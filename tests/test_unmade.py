@@ -18,6 +18,7 @@ from kvproof.live import user_sizes
 from kvproof.model.events import Submit
 from kvproof.model.presets import CLUSTERS
 from tests.cover import PRESETS, others_nightly
+from tests.in_vllm import POOL, SCHEDULER, around, instead
 from tests.watching import is_undriven
 
 pytestmark = pytest.mark.live
@@ -26,12 +27,10 @@ RUN = Follow("a run", CLUSTERS["full"], (Submit("E", "r0"),))
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
-    from vllm.v1.core.block_pool import BlockPool
-
     def fails(*_: Any, **__: Any) -> None:
         raise error("no block is left for the null block")
 
-    monkeypatch.setattr(BlockPool, "__init__", fails)
+    instead(f"{POOL}.__init__", fails)(monkeypatch)
 
 
 @pytest.mark.parametrize("error", [AssertionError, KeyError, TypeError])
@@ -55,47 +54,46 @@ def test_an_engine_that_dies_when_it_is_made_is_a_break(
     assert "cannot be made" in requests._recorded(RecordRun(found, "folder", "stem")).error
 
 
-def assuming(what: str) -> Callable[..., None]:
-    """`Scheduler.__init__` with an assertion about its arguments."""
-    from vllm.v1.core.sched.scheduler import Scheduler
+HOLDS: dict[str, Callable[[Any, Any], bool]] = {
+    "blocks": lambda _, made: all(
+        not g.kv_cache_spec.block_size % 16 for g in made.kv_cache_groups
+    ),
+    "pool": lambda _, made: made.num_blocks > 64,
+    "chunk": lambda config, _: (
+        config.scheduler_config.max_num_batched_tokens >= config.scheduler_config.max_num_seqs
+    ),
+    "tensors": lambda _, made: bool(made.kv_cache_tensors),
+    "heads": lambda config, made: (
+        made.kv_cache_groups[0].kv_cache_spec.head_size >= 64
+        and config.model_config.get_head_size() >= 64
+    ),
+    "long": lambda config, _: config.scheduler_config.max_num_batched_tokens > 10**6,
+}
+"""What a scheduler may assume of its arguments."""
 
-    right: Any = Scheduler.__init__
 
-    def assumes(
-        self: Any, vllm_config: Any, kv_cache_config: Any, *given: Any, **named: Any
-    ) -> None:
-        scheduler, model = vllm_config.scheduler_config, vllm_config.model_config
-        groups = kv_cache_config.kv_cache_groups
-        holds = {
-            "blocks": all(each.kv_cache_spec.block_size % 16 == 0 for each in groups),
-            "pool": kv_cache_config.num_blocks > 64,
-            "chunk": scheduler.max_num_batched_tokens >= scheduler.max_num_seqs,
-            "tensors": bool(kv_cache_config.kv_cache_tensors),
-            "heads": groups[0].kv_cache_spec.head_size >= 64 and model.get_head_size() >= 64,
-            "long": scheduler.max_num_batched_tokens > 10**6,
-        }
-        assert holds[what]
-        right(self, vllm_config, kv_cache_config, *given, **named)
+def assuming(monkeypatch: pytest.MonkeyPatch, holds: Callable[[Any, Any], bool]) -> None:
+    """Let `Scheduler.__init__` assert something of its arguments."""
 
-    return assumes
+    def assumes(right: Any, self: Any, vllm_config: Any, made: Any, *a: Any, **named: Any) -> None:
+        assert holds(vllm_config, made)
+        right(self, vllm_config, made, *a, **named)
+
+    around(f"{SCHEDULER}.__init__", assumes)(monkeypatch)
 
 
 @pytest.mark.parametrize("what", ["blocks", "pool", "chunk", "tensors", "heads"])
 def test_an_engine_that_dies_of_the_sizes_that_kvproof_chose_is_none(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    monkeypatch.setattr(Scheduler, "__init__", assuming(what))
+    assuming(monkeypatch, HOLDS[what])
     result = requests._driven(Drive(RUN))
     assert not result.breaks
     assert result.reason.startswith("vLLM fails with the sizes that kvproof chose (AssertionError")
 
 
 def test_what_fails_in_user_sizes_too_is_a_break(monkeypatch: pytest.MonkeyPatch) -> None:
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    monkeypatch.setattr(Scheduler, "__init__", assuming("long"))
+    assuming(monkeypatch, HOLDS["long"])
     [found] = requests._driven(Drive(RUN)).breaks
     assert found.death == "AssertionError in assumes"
 
@@ -105,18 +103,14 @@ def test_groups_that_fail_with_small_blocks_alone_are_no_death_of_a_connector(
     sizes: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are left out. What fails in all sizes is driven on both vLLMs, as a death."""
-    from vllm.v1.core.sched.scheduler import Scheduler
 
-    right: Any = Scheduler.__init__
-
-    def assumes(self: Any, vllm_config: Any, kv_cache_config: Any, *a: Any, **named: Any) -> None:
-        groups = kv_cache_config.kv_cache_groups
+    def holds(_config: Any, made: Any) -> bool:
+        groups = made.kv_cache_groups
         small = any(each.kv_cache_spec.block_size % 16 for each in groups)
-        assert len(groups) == 1 or (sizes == "small" and not small)
-        right(self, vllm_config, kv_cache_config, *a, **named)
+        return len(groups) == 1 or (sizes == "small" and not small)
 
     assert not connector_plans.accepts("offloading").failing
-    monkeypatch.setattr(Scheduler, "__init__", assumes)
+    assuming(monkeypatch, holds)
     accepts = connector_plans.accepts("offloading")
     assert accepts.plans
     assert bool(accepts.failing) is (sizes == "all")

@@ -7,6 +7,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
+
+pytest.importorskip("vllm")
+
 from msgspec import structs
 
 from kvproof.gate.difference import judged
@@ -14,6 +17,9 @@ from kvproof.model.config import Cluster, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
+from kvproof.watch.calls import Calls, Noting
+from kvproof.watch.notes import EngineNotes
+from kvproof.watch.observer import Observer
 from kvproof.watch.shown import JUDGED, Views
 from tests.in_vllm import MANAGER, POOL, SCHEDULER, around
 from tests.mistakes import MISTAKES
@@ -209,8 +215,6 @@ def test_a_mistake_in_vllm_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -
 def test_a_mistake_of_kvproof_does_not_reach_vllm(
     mistake: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.watch.notes import EngineNotes
-
     def refresh_all(_self: EngineNotes) -> None:
         raise mistake("a mistake")
 
@@ -225,9 +229,6 @@ def test_a_mistake_of_kvproof_does_not_reach_vllm(
 
 def test_what_a_request_has_written_before_its_preemption_is_noted() -> None:
     """It is written up when its blocks change, and a preemption sets its computed tokens to 0."""
-    from kvproof.watch.calls import Calls, Noting
-    from kvproof.watch.observer import Observer
-
     noted: list[tuple[int, int]] = []
 
     class Seen(Calls):

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("vllm")
+
+import torch
+
+from kvproof.watch.bytes.entries import WatchedBlocks, WatchedLoad
+from kvproof.watch.bytes.layers import Layers
+from kvproof.watch.bytes.sums import Sums
+from kvproof.watch.shape import Unknown
 
 pytestmark = pytest.mark.live
 
@@ -21,8 +28,6 @@ def memory(seed: int) -> Any:
 
 def layers(*caches: Any) -> Any:
     """The memory of one group with a layer for each cache, as a scheduler knows it."""
-    from kvproof.watch.bytes.layers import Layers
-
     names = [f"layer.{index}" for index, _ in enumerate(caches)]
     modules = {n: SimpleNamespace(kv_cache=c) for n, c in zip(names, caches, strict=True)}
     compiled = SimpleNamespace(static_forward_context=modules)
@@ -37,8 +42,6 @@ def layers(*caches: Any) -> Any:
 
 
 def sums(held: Any, blocks: list[int]) -> list[int]:
-    from kvproof.watch.bytes.sums import Sums
-
     found: list[int] = Sums(held.of(0), blocks).result()
     return found
 
@@ -68,8 +71,6 @@ def test_the_sum_does_not_depend_on_the_layout(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("cache", [torch.tensor([]), None, torch.zeros(2, BLOCKS * 8)])
 def test_memory_of_another_form_is_unknown(cache: Any) -> None:
-    from kvproof.watch.shape import Unknown
-
     with pytest.raises(Unknown, match=r"layer\.0"):
         layers(cache)
 
@@ -78,8 +79,6 @@ class Watched:
     """Entries over one cache. `asked` counts the comparisons, `found` has what has changed."""
 
     def __init__(self, *, null: bool = False) -> None:
-        from kvproof.watch.bytes.entries import WatchedBlocks
-
         self.cache = torch.zeros(BLOCKS, 4)
         self.times_judged: Counter[str] = Counter()
         self.found: list[tuple[int, str]] = []
@@ -98,8 +97,6 @@ class Watched:
 
     def load(self, blocks: dict[int, str], content: dict[int, int], **how: Any) -> None:
         """A step in which a connector fills blocks, by their keys, with some content."""
-        from kvproof.watch.bytes.entries import WatchedLoad
-
         self.entries.settle()
         for block, key in blocks.items():
             self.entries.enters(block, 0, 4, key)

@@ -8,11 +8,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+pytest.importorskip("vllm")
+
 from msgspec.structs import replace
 
 from kvproof.model.config import Job
 from kvproof.model.events import Abort, Complete, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
+from kvproof.watch.observer import SLICE_BLOCKS, Rounds
+from kvproof.watch.parts.admissions import SERVED_MAX
+from kvproof.watch.slices import WatchedRequest
+from kvproof.watch.tokens import Tokens, tokens_of
 from tests.in_vllm import POOL, around
 from tests.watching import Observed
 
@@ -55,9 +62,6 @@ class Watched(Observed):
 
 def alive() -> list[Any]:
     """The requests and the tokens that any watcher of this process keeps."""
-    from kvproof.watch.slices import WatchedRequest
-    from kvproof.watch.tokens import Tokens
-
     gc.collect()
     return [each for each in gc.get_objects() if type(each) in (WatchedRequest, Tokens)]
 
@@ -79,8 +83,6 @@ def kept(watched: Watched, others: list[Any]) -> dict[str, int]:
 
 @pytest.mark.parametrize("preset", ["full", "hybrid-evicting"])
 def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
-    from kvproof.watch.parts.admissions import SERVED_MAX
-
     others = alive()
     watched = Watched(preset, 50)
     before = kept(watched, others)
@@ -144,8 +146,6 @@ def test_an_idle_engine_has_all_blocks_back(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def tokens(ids: list[int], seed: object = None) -> Any:
-    from kvproof.watch.tokens import Tokens
-
     return Tokens(seed, ids)
 
 
@@ -170,8 +170,6 @@ def test_equal_prefixes_and_no_others_have_equal_hashes() -> None:
 
 
 def test_each_block_is_judged_in_turn() -> None:
-    from kvproof.watch.observer import SLICE_BLOCKS, Rounds
-
     rounds = Rounds(100)
     seen = Counter(block for _ in range(100) for block in rounds.next(idle=False))
     assert seen == dict.fromkeys(range(100), SLICE_BLOCKS)
@@ -181,8 +179,6 @@ def test_each_block_is_judged_in_turn() -> None:
 
 def test_the_content_of_embeddings_counts() -> None:
     import torch
-
-    from kvproof.watch.tokens import tokens_of
 
     def request(*rows: list[float], known: list[bool] | None = None) -> Any:
         return SimpleNamespace(

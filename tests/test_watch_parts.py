@@ -12,16 +12,37 @@ from unittest.mock import Mock
 
 import pytest
 
+pytest.importorskip("vllm")
+
+from vllm.v1 import kv_cache_interface as kinds
+from vllm.v1.kv_cache_interface import KVCacheGroupSpec
+
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS
+from kvproof.live import build
 from kvproof.live.observer.hooks import Hooks
-from kvproof.model.events import Admit, Complete, Schedule, Submit
+from kvproof.model.because import About
+from kvproof.model.config import EngineConfig, Group
+from kvproof.model.events import Admit, Complete, Preempt, Schedule, Submit
 from kvproof.model.finding import Finding
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.records.record import read, write_in
 from kvproof.model.state import COUNTS, LATE, PREEMPTED, RUNNING, VOID, WAITING, Flight
+from kvproof.watch import watching
+from kvproof.watch.event_notes import AdmittedRequest, EventNotes
+from kvproof.watch.history import KEPT, History
+from kvproof.watch.parts.priority import Priority
+from kvproof.watch.parts.requests import TouchedRequests
+from kvproof.watch.parts.steps import Admissions
+from kvproof.watch.record import record_of
+from kvproof.watch.shape import Unknown, group
 from kvproof.watch.summary import Summary
+from kvproof.watch.tokens import Prefix
 from tests.reasons import said
+from tests.recorded import Recorded
 from tests.watching import Observed
+
+pytestmark = pytest.mark.live
 
 # Parts
 
@@ -37,12 +58,9 @@ def test_where_nothing_was_judged_nothing_is_known() -> None:
     assert next(idle.lines()) == "UNKNOWN: nothing was watched: 2 engines took no step"
 
 
-@pytest.mark.live
 def test_a_mistake_of_a_part_ends_that_part_and_is_printed_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kvproof.watch.parts.requests import TouchedRequests
-
     def questions(_self: TouchedRequests) -> Any:
         raise ZeroDivisionError("a mistake")
 
@@ -64,7 +82,6 @@ def test_a_mistake_of_a_part_ends_that_part_and_is_printed_at_once(
 def specs() -> dict[str, Any]:
     """A cache group of each kind that needs a word of its own."""
     import torch
-    from vllm.v1 import kv_cache_interface as kinds
 
     shape: Any = {"block_size": 4, "num_kv_heads": 1, "head_size": 1, "dtype": torch.float32}
     return {
@@ -77,7 +94,6 @@ def specs() -> dict[str, Any]:
     }
 
 
-@pytest.mark.live
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -90,12 +106,6 @@ def specs() -> dict[str, Any]:
     ],
 )
 def test_a_cache_group_is_known_or_has_a_reason(name: str, said: str) -> None:
-    from vllm.v1.kv_cache_interface import KVCacheGroupSpec
-
-    from kvproof.live import build
-    from kvproof.model.config import EngineConfig, Group
-    from kvproof.watch.shape import Unknown, group
-
     scheduler = build.scheduler(EngineConfig("E", (Group("full", 4),)), "fail")
     [manager] = scheduler.kv_cache_manager.coordinator.single_type_managers
     made = KVCacheGroupSpec(["layer"], specs()[name])
@@ -108,15 +118,8 @@ def test_a_cache_group_is_known_or_has_a_reason(name: str, said: str) -> None:
         group(made, manager)
 
 
-@pytest.mark.live
 def test_a_finding_about_content_has_a_record(tmp_path: Path) -> None:
     """A prefix of a watched engine is no plain text."""
-    from kvproof.model.because import About
-    from kvproof.model.records.record import read, write_in
-    from kvproof.watch.record import record_of
-    from kvproof.watch.tokens import Prefix
-    from tests.recorded import Recorded
-
     recorded = Recorded(CLUSTERS["full"])
     recorded.at_random(random.Random(0), 10)
     noted = recorded.observers["E"].notes
@@ -127,10 +130,8 @@ def test_a_finding_about_content_has_a_record(tmp_path: Path) -> None:
     assert found.about.prefix.startswith("<7 tokens")
 
 
-@pytest.mark.live
 def test_what_other_connectors_load_is_not_read_as_if_it_were_of_nixl() -> None:
     """Their metadata has a field of the same name, and so has a mock of a test."""
-    from kvproof.watch.history import History
 
     class NixlConnectorMetadata(SimpleNamespace):
         """As vLLM's, by its name."""
@@ -149,13 +150,9 @@ def test_what_other_connectors_load_is_not_read_as_if_it_were_of_nixl() -> None:
     assert noted == [[("loads", "r0", [[1, 2]])], [], [], []]
 
 
-@pytest.mark.live
 def test_a_mistake_in_telling_the_last_events_hides_no_finding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from kvproof.watch import watching
-    from kvproof.watch.history import History
-
     def fails(*_: Any) -> None:
         raise ZeroDivisionError("planted")
 
@@ -167,12 +164,8 @@ def test_a_mistake_in_telling_the_last_events_hides_no_finding(
     assert "no events: kvproof made a mistake (ZeroDivisionError: planted)" in lines[0]
 
 
-@pytest.mark.live
 def test_steps_that_do_nothing_push_no_event_out_of_the_record() -> None:
     """An engine that waits for a transfer makes as many of them as the machine is fast."""
-    from kvproof.watch.event_notes import EventNotes
-    from kvproof.watch.history import KEPT, History
-
     history = History(from_start=True)
 
     def ends(what: str, *note: Any) -> None:
@@ -195,7 +188,6 @@ def test_steps_that_do_nothing_push_no_event_out_of_the_record() -> None:
     assert history.events[-1].notes == [("tokens", {}), ("received", ("r0",))]
 
 
-@pytest.mark.live
 @pytest.mark.parametrize(
     ("status", "fate", "holds"),
     [
@@ -209,9 +201,6 @@ def test_an_admission_is_judged_by_what_the_request_was(
     status: str, fate: str, holds: bool
 ) -> None:
     """As it was before the step, and not what the step has made of it."""
-    from kvproof.watch.event_notes import AdmittedRequest, EventNotes
-    from kvproof.watch.parts.steps import Admissions
-
     event = EventNotes()
     event.what, event.choices = "schedule", [Admit("r", 0, 0)]
     event.admitted = [AdmittedRequest("r", status, (Flight("r", 1, samples=True, fate=fate),))]
@@ -250,14 +239,9 @@ def test_the_summary_begins_with_a_verdict_that_hides_nothing() -> None:
     assert lost.startswith("EngineCore pid 7 was killed")
 
 
-@pytest.mark.live
 @pytest.mark.parametrize(("second", "asked"), [(1.0, 0), (2.0, 1)])
 def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) -> None:
     """vLLM says nothing of two requests of equal priority that arrive at the same moment."""
-    from kvproof.model.events import Preempt
-    from kvproof.watch.event_notes import EventNotes
-    from kvproof.watch.parts.priority import Priority
-
     live = [
         SimpleNamespace(request_id=name, priority=0, arrival_time=at, num_computed_tokens=1)
         for name, at in (("b", 1.0), ("a", second))
@@ -278,11 +262,7 @@ def test_equal_requests_may_be_served_in_any_order(second: float, asked: int) ->
     assert sum(seen.unjudged.values()) == 1 - asked
 
 
-@pytest.mark.live
 def test_a_finding_of_a_step_that_does_nothing_is_in_the_record() -> None:
-    from kvproof.watch.event_notes import EventNotes
-    from kvproof.watch.history import History
-
     history, event = History(from_start=True), EventNotes()
     for event.what in ("schedule", "update_from_output", "schedule"):
         history.note("tokens", {})
