@@ -309,17 +309,3 @@ def test_a_key_that_every_router_leaves_out_is_missed_by_its_reader() -> None:
         params["blocks"]
     reader = "test_a_key_that_every_router_leaves_out_is_missed_by_its_reader"
     assert place(missed.value).name == reader
-
-
-@pytest.mark.parametrize("name", ["wide-window-state", "wide-window-match", "pd-ratio-state"])
-def test_vllm_agrees_which_hits_and_pairs_there_are(name: str) -> None:
-    cluster = CLUSTERS[name]
-    machine = live_machine(cluster)
-    for _ in range(40):
-        stimuli = machine.stimuli()
-        if not stimuli:
-            break
-        step = machine.take(stimuli[0])
-        assert not any(engine.dead for engine in step.after.engines)
-        for admission in step.effects.admissions:
-            assert admission.hit % cluster.engine(admission.engine).hit_unit == 0

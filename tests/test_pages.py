@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kvproof.cli.main import main, parser
+from kvproof.cli.main import parser
 from kvproof.proofs.obligations import table as obligations
 from kvproof.proofs.prove import prove
 from kvproof.reports.schemas import TYPES
@@ -29,10 +29,12 @@ from tests.reference import BLOCKS
 from tests.reference.markdown import with_blocks
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))
+SHOWN = ["README.md", *PAGES]
 EXAMPLE = ROOT / "tests" / "testdata" / "one_file"
 """The files that the how-to pages write, as `test_one_file` adds them."""
 
 IN_A_FOLDER = (
+    "README.md",
     "docs/tutorial.md",
     "docs/explanation/core.md",
     "docs/gallery.md",
@@ -136,19 +138,6 @@ def test_every_page_of_docs_is_in_its_index() -> None:
 # Examples
 
 
-def test_the_counterexample_of_the_readme_is_the_one_that_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    _, example = page("README.md").split("$ kvproof explore --fault front_trim\n")
-    lines = [line[4:] for line in example.split("\nThe cluster")[0].splitlines()]
-    assert main(["explore", "--fault", "front_trim"]) == 1
-    out = capsys.readouterr().out
-    assert len(lines) > 9
-    for part in "\n".join(lines).split("\n...\n"):
-        assert part.strip("\n. ") in out
-
-
 def commands_run(name: str, folder: Path, source: Path, path: Path) -> int:
     """Run what a page shows. Gives the number of its commands."""
     commands = shown(page(name))
@@ -165,7 +154,7 @@ def test_the_commands_of_a_page_print_what_it_shows(name: str, tmp_path: Path) -
     (folder / "findings").symlink_to(ROOT / "findings")
     for file, text in files(page(name)).items():
         (folder / file).write_text(text, encoding="utf-8")
-    assert commands_run(name, folder, ROOT / "src", programs(tmp_path / "bin")) > 2
+    assert commands_run(name, folder, ROOT / "src", programs(tmp_path / "bin"))
 
 
 @pytest.fixture(scope="module")
@@ -181,14 +170,14 @@ def test_the_commands_of_a_page_print_what_it_shows_in_a_tree(
     name: str, tree: Path, tmp_path: Path
 ) -> None:
     assert files(page(name))
-    assert commands_run(name, tree, tree / "src", programs(tmp_path / "bin")) > 1
+    assert commands_run(name, tree, tree / "src", programs(tmp_path / "bin"))
 
 
 def test_every_page_with_an_output_is_run() -> None:
-    assert {name for name in PAGES if shown(page(name))} == {*IN_A_FOLDER, *IN_A_TREE}
+    assert {name for name in SHOWN if shown(page(name))} == {*IN_A_FOLDER, *IN_A_TREE}
 
 
-@pytest.mark.parametrize("name", ["README.md", *PAGES])
+@pytest.mark.parametrize("name", SHOWN)
 def test_the_commands_of_a_page_are_understood(name: str) -> None:
     indented = re.findall(r"^ {4}(?:\$ )?(kvproof [^#\n]+?) *(?:#.*)?$", page(name), re.MULTILINE)
     for command in (*named_commands(page(name)), *indented):

@@ -10,7 +10,6 @@ from kvproof.model.errors import NotAllowed
 from kvproof.model.events import (
     Abort,
     Complete,
-    Event,
     LeaseExpire,
     Schedule,
     StrayReport,
@@ -29,25 +28,6 @@ from kvproof.strategies.run import Run
 from kvproof.strategies.verdict import Verdict
 from tests.driving import taken
 from tests.planted import under
-from tests.watching import live_machine
-
-# P pushes
-
-
-ON_P: list[Event] = [Submit("P", "r0"), Schedule("P"), Complete("P")]
-ON_D: list[Event] = [Submit("D", "r0"), Schedule("D")]
-LEASES = CLUSTERS["push-leases"]
-
-
-@pytest.mark.live
-@pytest.mark.parametrize("first", ["P", "D"])
-def test_live_vllm_pushes_the_same(first: str) -> None:
-    order = [*ON_P, *ON_D] if first == "P" else [ON_P[0], *ON_D, *ON_P[1:]]
-    live, model = live_machine(LEASES), ModelMachine(LEASES)
-    for event in [*order, TransferDone("r0"), Schedule("D"), Complete("D")]:
-        assert live.take(event).after == model.take(event).after
-    live.close()
-
 
 # Reports that nobody waits for
 

@@ -205,8 +205,10 @@ TOUCH = "reference.blocks.pool:touch"
         (MINE.format(name="mine", replaces="reference.blocks.pool:grown"), r"has no function"),
         (MINE.format(name="mine", replaces="reference.blocks.pool:promote"), r"other arguments"),
         (
-            MINE.format(name="mine", replaces=TOUCH).replace("_blocks", "*_"),
-            r"takes other arguments",
+            MINE.format(name="mine", replaces="reference.blocks.allocation:extend").replace(
+                "_blocks", "*_"
+            ),
+            r"other arguments",
         ),
         (MINE.format(name="mine", replaces=TOUCH).replace(", _blocks", ""), r"other arguments"),
         (

@@ -161,14 +161,6 @@ def told(outcome: Outcome) -> str:
     return repr(facts)
 
 
-def test_another_seed_draws_other_runs() -> None:
-    def coverage(seed: int) -> object:
-        return sample(CLUSTER, ModelMachine, invariants=(), seed=seed, examples=10).coverage
-
-    assert coverage(1) == coverage(1)
-    assert len({repr(coverage(seed)) for seed in range(4)}) > 1
-
-
 def test_sampling_and_exploring_again_give_the_same_trace() -> None:
     first, again = sampled(7), sampled(7)
     assert first.verdict is Verdict.VIOLATED

@@ -1,6 +1,6 @@
 """Whether head alone breaks something: base has a fair chance to show it in runs like this one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from zlib import crc32
 
 import pytest
@@ -14,12 +14,8 @@ from kvproof.gate.search.fresh import AT_ONCE, FRESH_MAX
 from kvproof.gate.search.side import Ended
 from kvproof.gate.search.trial import FRESH_MIN, Trial
 from kvproof.gate.search.variants import VARIANTS_MAX
-from kvproof.model import planting
-from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference.blocks import pool
-from kvproof.model.state import Engine
 from tests.fake_sides import CRASH, RUN, Does, compared, is_like, is_tried
-from tests.two_machines import driven, result
+from tests.two_machines import result
 
 BROKE, HELD = Record(broken=(Broken(CRASH.need),), whole=True), Record(whole=True)
 
@@ -164,58 +160,3 @@ def test_a_defect_of_both_that_head_was_first_to_show_is_hardly_ever_told() -> N
             both.weigh_needs(lambda: True)
             told += bool(both.introduced)
     assert told <= 1
-
-
-def leaks(one_in: int) -> planting.Replaced:
-    """A mistake: one of so many blocks that are freed is not put into the free queue."""
-    right = pool.release
-
-    def release(engine: Engine, blocks: Iterable[int]) -> Engine:
-        freed = tuple(blocks)
-        after = right(engine, freed)
-        if one_in and freed and crc32(repr((freed, engine.free)).encode()) % one_in == 0:
-            return after._replace(free=engine.free)
-        return after
-
-    return {"reference.blocks.pool:release": release}
-
-
-def of_highest_id(engine: Engine, count: int) -> tuple[Engine, tuple[int, ...]]:
-    """A harmless change: of the free blocks that hold nothing, the one with the highest id is taken
-    first."""
-    empty = [each for each in engine.free if engine.blocks[each].key is None]
-    order = (*sorted(empty, reverse=True), *(e for e in engine.free if e not in empty))
-    return right_take(engine._replace(free=order), count)
-
-
-right_take = pool.take
-
-
-def side(one_in: int, *, changed: bool = False) -> Does:
-    """The model with a mistake, and with a harmless change."""
-    replaced = leaks(one_in) | ({"reference.blocks.pool:take": of_highest_id} if changed else {})
-
-    def does(workload: Workload) -> Result:
-        return driven(workload, replaced=replaced)
-
-    return does
-
-
-def judged(base: Does, head: Does, workloads: int) -> tuple[int, int]:
-    """The number of findings that are told in a short search, and of those that are not, because
-    base has them, or because nobody knows."""
-    drawn = [Episodes(f"drawn {n}", CLUSTERS["full"], n, 6, 20) for n in range(workloads)]
-    with compared(base, head) as both:
-        both.confirm(both.drive(drawn))
-        both.weigh_needs(lambda: True)
-        return len(both.introduced), len(both.on_both) + len(both.too_few)
-
-
-def test_a_rare_defect_of_both_is_not_told_of_a_head_that_does_something_else_beside() -> None:
-    introduced, others = judged(side(40), side(40, changed=True), 4)
-    assert introduced == 0
-    assert others, "head was first to show it"
-
-
-def test_a_defect_of_head_alone_is_told() -> None:
-    assert judged(side(0), side(8, changed=True), 1)[0]
