@@ -70,10 +70,3 @@ def test_a_known_finding_explains_only_what_it_computes(monkeypatch: pytest.Monk
     """The window judged by the loaded tokens is known; one block more than that is not."""
     around(f"{SINGLE}.get_num_blocks_to_allocate", lambda right, *a: right(*a) + 1)(monkeypatch)
     assert not compared("window_admission").explained_by
-
-
-def test_with_nothing_computed_vllm_skips_minus_one_token() -> None:
-    """Outside the range of the rule, which says 0. The callers in vLLM take it for none."""
-    from tests.functions.managers import state_skipped
-
-    assert state_skipped(0) == -1

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from kvproof.cli import answer, finish, prove
-from kvproof.model.errors import UsageError
 from kvproof.model.files import writing
 from tests.sentences import two_sentences
 
@@ -58,22 +57,6 @@ def test_a_file_that_is_lost_is_not_green(run: Any, lost: Any) -> None:
     code, out, _ = run(*PROVE, "--json")
     assert (code, json.loads(out)["exit_code"], json.loads(out)["verdict"]) == (2, 2, "PROVED")
     assert list(Path().iterdir()) == []
-
-
-def test_the_verdict_is_out_before_a_file_is_written(
-    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    printed = []
-
-    def look(*_: Any) -> None:
-        printed.append(capsys.readouterr().out)
-        raise UsageError("The file x cannot be written. Use another.")
-
-    monkeypatch.setattr(prove, "write_new", look)
-    code, rest, _ = run(*PROVE)
-    assert code == 2
-    assert "PROVED - obligations 1" in printed[0]
-    assert rest == ""
 
 
 def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvproof.model import memory
 from kvproof.model.config import EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import COUNT_MAX, Admit, Choice, Compute, FinishLoad
@@ -27,6 +28,7 @@ from tests.by_hand import (
     FULL,
     MAMBA,
     TOKENS,
+    WINDOW,
     both,
     cached,
     cluster,
@@ -210,3 +212,27 @@ def test_runs_name_every_cached_block_once_and_span_no_other(cached: set[int], e
     assert tuple(p for _, named in spans for p in named) == inside
     assert all(tuple(span) == named for span, named in spans)
     assert all(a.stop < b.start for (a, _), (b, _) in itertools.pairwise(spans))
+
+
+# No preset of a Mamba group tells all of these apart
+
+
+@pytest.mark.parametrize(
+    ("group", "end", "tokens", "blocks"),
+    [
+        (FULL, 5, 1, (1, 2, 3)),
+        (FULL, 4, 2, (1, 2)),
+        (WINDOW, 5, 1, (2, 3)),
+        (WINDOW, 8, 1, (3, 4)),
+        (WINDOW, 7, 1, (3, 4)),
+        (MAMBA, 5, 1, (2, 3)),
+        (MAMBA, 6, 1, (3,)),
+        (MAMBA, 8, 6, (1, 4)),
+        (MAMBA, 2, 2, (1,)),
+    ],
+)
+def test_blocks_that_a_step_reads_or_writes(
+    group: Group, end: int, tokens: int, blocks: tuple[int, ...]
+) -> None:
+    held = running("abcdefgh", (1, 2, 3, 4), computed=end)
+    assert memory.used(config(group), held, tokens) == blocks

@@ -111,29 +111,26 @@ def test_a_violation_has_its_cluster_and_is_told_before_it_is_shrunk() -> None:
     assert len(told[0].events) >= len(outcome.events)
 
 
-def test_a_cluster_with_a_later_feature_is_passed_over_and_named() -> None:
+@pytest.mark.parametrize("later", [True, False])
+def test_a_later_feature_is_passed_over_and_named_and_any_other_drift_is_passed_on(
+    later: bool,
+) -> None:
+    """A vLLM whose P/D cannot be driven is not one without violations."""
+
     def some(cluster: Cluster) -> ModelMachine:
         if cluster.disaggregated:
-            raise AdapterDrift("This vLLM has no NIXL", later=True)
+            raise AdapterDrift("This vLLM has no NIXL", later=later)
         return ModelMachine(cluster)
 
+    if not later:
+        with pytest.raises(AdapterDrift, match="no NIXL"):
+            sample_many(random_clusters(0), some, examples=20, steps=5)
+        return
     outcome = sample_many(random_clusters(0), some, examples=20, steps=5)
     assert outcome.coverage["examples"] == 20
     why = set(outcome.coverage["clusters_undriven"].values())
     assert all(text.startswith("This vLLM has no NIXL.") for text in why)
     assert not set(outcome.coverage["clusters_undriven"]) & set(outcome.coverage["clusters"])
-
-
-def test_any_other_drift_is_passed_on_although_clusters_were_driven() -> None:
-    """A vLLM whose P/D cannot be driven is not one without violations."""
-
-    def some(cluster: Cluster) -> ModelMachine:
-        if cluster.disaggregated:
-            raise AdapterDrift("This vLLM has no NIXL")
-        return ModelMachine(cluster)
-
-    with pytest.raises(AdapterDrift, match="no NIXL"):
-        sample_many(random_clusters(0), some, examples=20, steps=5)
 
 
 # One seed, one trace

@@ -67,14 +67,6 @@ def test_a_violation_is_small_and_its_events_can_be_taken_again() -> None:
     assert under([fault], record, ModelMachine(outcome.cluster), outcome.events) is not None
 
 
-def test_a_request_that_never_ends_is_found_by_draining() -> None:
-    fault = FAULTS["align_split_during_load"]
-    outcome = under([fault], sample, CLUSTERS["pd"], ModelMachine, shrink=False)
-    assert outcome.finding is not None
-    assert outcome.finding.invariant == "every_request_can_finish"
-    assert "a whole fair round changes nothing" in outcome.finding.sentence
-
-
 def test_a_green_sample_says_what_it_covered(capfd: pytest.CaptureFixture[str]) -> None:
     seen: list[tuple[int, int]] = []
     outcome = sample(

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,7 +18,7 @@ from kvproof.model.facts.connectors import counted
 from kvproof.model.facts.loop import Played
 from kvproof.model.plans.connector import Copies
 from kvproof.model.plans.engine import EnginePlan, given, lines
-from kvproof.model.plans.messages import Cancel, Send
+from kvproof.model.plans.messages import Send
 from kvproof.model.plans.random_engines import COUNTED, GIVEN, random_engine
 from kvproof.model.plans.random_stores import STORES
 from tests.in_vllm import MAMBA, SCHEDULER, Change, around, instead, line, nothing
@@ -177,10 +176,3 @@ def test_a_store_that_is_not_driven_is_refused() -> None:
     ):
         with pytest.raises(UsageError, match=r"^An engine core is not driven .*\. Use layers of"):
             around_scheduler.taken(other)
-
-
-def test_a_plan_with_a_store_is_read_back() -> None:
-    plan = plan_of("simple-cpu", 1)
-    assert msgspec.convert(msgspec.to_builtins(plan), EnginePlan) == plan
-    assert "store simple-cpu" in lines(plan)[0]
-    assert any(isinstance(each, Cancel | Send) for each in plan.actions)

@@ -6,9 +6,12 @@ import functools
 import string
 from pathlib import Path
 
+import pytest
 from msgspec.structs import asdict
 
 import kvproof
+from kvproof.invariants.slots import content
+from kvproof.live.connectors.judging import mixed_up
 from kvproof.model.because import About, reason
 from kvproof.model.finding import Finding
 
@@ -48,3 +51,21 @@ def test_each_sentence_has_what_it_needs() -> None:
     for where, kind, says, facts in stated():
         gaps = {name for _, name, _, _ in string.Formatter().parse(says) if name}
         assert gaps <= facts | known, (where, kind, gaps - facts - known)
+
+
+@pytest.mark.parametrize(
+    ("right", "found", "whose"),
+    [
+        ("salt:abc", "abc", "another salt's KV"),
+        ("ab:c", "salt:ab:c", "another salt's KV"),
+        ("lora:ab:c", "ab:c", "another adapter's KV"),
+        ("lora:abc", "salt:abc", "another adapter's KV"),
+        ("model:salt:abc", "model:abc", "another salt's KV"),
+        ("model:abc", "abc", ""),
+        ("ab:c", "ab", ""),
+        ("salt:abc", "salt:abd", ""),
+    ],
+)
+def test_what_differs_beside_the_tokens_is_named(right: str, found: str, whose: str) -> None:
+    both = reason("", "", right=content(right), found=content(found))
+    assert mixed_up(Finding("", (both,))) == whose
