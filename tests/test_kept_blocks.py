@@ -27,7 +27,7 @@ from kvproof.model.events import (
 )
 from kvproof.model.state import RUNNING, Engine, Flight, Key, Request, State
 from kvproof.model.step import Effects, Step
-from tests.by_hand import pool_of
+from tests.test_reference import pool_of
 
 FULL, WINDOW, STATE = Group("full", 2), Group("window", 2, window=3), Group("mamba", 4)
 AB, ABCD = (0, "ab"), (0, "abcd")

@@ -6,14 +6,17 @@ it makes otherwise gives another number of states, or breaks a check.
 """
 
 import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvproof.model import memory
-from kvproof.model.config import EngineConfig, Group, Job
+from kvproof.model.config import Cluster, EngineConfig, Group, Job
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import COUNT_MAX, Admit, Choice, Compute, FinishLoad
 from kvproof.model.reference.blocks import prefix_hits
@@ -22,25 +25,103 @@ from kvproof.model.reference.scheduling import step_output
 from kvproof.model.reference.scheduling.scheduler import dispatch, take_choice
 from kvproof.model.reference.scheduling.scheduler_step import SchedulerStep
 from kvproof.model.reference.transfers import loads, offers, pull, request_ends
-from kvproof.model.state import LATE, Engine, Flight, Request, State, Transfer
-from tests.by_hand import (
-    EAGLE,
-    FULL,
-    MAMBA,
-    TOKENS,
-    WINDOW,
-    both,
-    cached,
-    cluster,
-    config,
-    on_decode,
-    on_prefill,
-    pair,
-    request,
-    running,
-    serving,
-    step,
+from kvproof.model.state import (
+    LATE,
+    NULL,
+    WAITING,
+    Block,
+    Engine,
+    Flight,
+    Key,
+    Request,
+    State,
+    Table,
+    Transfer,
 )
+
+FULL, WINDOW, MAMBA = Group("full", 2), Group("window", 2, window=3), Group("mamba", 2)
+TOKENS = "abcdefgh"
+
+
+def pool_of(
+    count: int = 6,
+    *,
+    held: Mapping[int, int] | None = None,
+    cached: Mapping[Key, int] | None = None,
+    free: Table | None = None,
+    name: str = "E",
+    **fields: Any,
+) -> Engine:
+    """An engine with `count` blocks. `held` are the references of blocks in use; all others are
+    free, in the order of their ids or that of `free`. A block is cached under the prefix that ends
+    with its last token: `cached={(0, "ab"): 1}` says that block 1 of group 0 has the first two
+    tokens of "ab..."."""
+    held, keys = held or {}, {block: key for key, block in (cached or {}).items()}
+    blocks = (Block(refs=held.get(number, 0), key=keys.get(number)) for number in range(count))
+    if free is None:
+        free = tuple(b for b in range(1, count) if b not in held)
+    entries = tuple((key, (block,)) for key, block in sorted((cached or {}).items()))
+    memory = (None,) * count
+    return Engine(name, blocks=tuple(blocks), free=free, cached=entries, memory=memory, **fields)
+
+
+def cached(*lengths: tuple[int, ...]) -> Engine:
+    """An engine where each group has the prefixes of TOKENS of these lengths cached, in blocks that
+    are numbered from 1 on."""
+    keys = [(group, TOKENS[:n]) for group, each in enumerate(lengths) for n in each]
+    return pool_of(12, cached={key: number for number, key in enumerate(keys, 1)})
+
+
+def request(prompt: str = "abcd", *tables: Table, name: str = "r0", **fields: Any) -> Request:
+    """A request with these block tables, one a group."""
+    fields = {"status": WAITING, "submitted_prompt_tokens": len(prompt), "max_tokens": 1} | fields
+    return Request(name, prompt=prompt, tables=tables, **fields)
+
+
+def running(prompt: str, *tables: tuple[int, ...], computed: int, **fields: Any) -> Request:
+    """A request that runs and has computed so many tokens."""
+    counted = fields.pop("num_cached_blocks", (0,) * len(tables))
+    fields = {"status": "running", "computed": computed, "num_cached_blocks": counted} | fields
+    return request(prompt, *tables, **fields)
+
+
+on_prefill = partial(request, route="to_decode")
+on_decode = partial(request, route="from_prefill")
+"""A request of P, and one of D."""
+
+
+def serving(*requests: Request, count: int = 8, **options: Any) -> Engine:
+    """An engine with these requests, whose blocks have one reference for each place in a table.
+    Those that run are in its running queue."""
+    held = Counter(b for each in requests for table in each.tables for b in {*table} - {NULL})
+    running = tuple(r.id for r in requests if r.status == "running")
+    return pool_of(count, held=held, requests=requests, running=running, **options)
+
+
+def config(*groups: Group, **options: Any) -> EngineConfig:
+    """The configuration of an engine, by default with one group of full attention."""
+    return EngineConfig("E", groups or (FULL,), **{"num_blocks": 8} | options)
+
+
+PAIR = Cluster(
+    "by hand",
+    (EngineConfig("P", (FULL,), role="prefill"), EngineConfig("D", (FULL,), role="decode")),
+    (Job("r0", "abcd", 2),),
+)
+"""P, which prefills, and D, which decodes."""
+
+
+def both(p: Request | None = None, d: Request | None = None, *transfers: Transfer) -> State:
+    """P and D with at most one request each."""
+    engines = (serving(*[r for r in (each,) if r], name=n) for n, each in (("P", p), ("D", d)))
+    return State(tuple(engines), transfers)
+
+
+def step(cfg: EngineConfig, *requests: Request, **fields: Any) -> SchedulerStep:
+    """A step in the making of an engine with these requests, one job each."""
+    jobs = tuple(Job(r.id, r.prompt, r.max_tokens) for r in requests)
+    state = State((serving(*requests, count=cfg.num_blocks, **fields),))
+    return SchedulerStep(Cluster("by hand", (cfg,), jobs), state, "E")
 
 
 @pytest.mark.parametrize(
@@ -71,7 +152,7 @@ LATE_TOKEN = ((Flight("r0", 1, True, LATE),),)
 def of_decode(status: str) -> SchedulerStep:
     """A step of D, which has a load with this status."""
     held = on_decode("abcd", (1, 2), status=status, num_cached_blocks=(0,), external=4, computed=4)
-    return SchedulerStep(pair(FULL), both(None, held), "D")
+    return SchedulerStep(PAIR, both(None, held), "D")
 
 
 def after(work: SchedulerStep, *choices: Choice) -> SchedulerStep:
@@ -140,16 +221,16 @@ def test_who_is_admitted_must_be_scheduled() -> None:
 
 
 def test_no_more_drafts_are_right_than_were_computed() -> None:
-    cfg = config(EAGLE, drafts=1)
+    cfg = config(Group("full", 2, eagle=True), drafts=1)
+    cluster = Cluster("by hand", (cfg,), (Job("r0", "abcd", 9),))
     held = running("abcd", (1, 2, 3), computed=5, drafts=1, max_tokens=9)
     state = State((serving(held)._replace(step=(("r0", 2),)),))
     with pytest.raises(NotAllowed, match="2 drafts of r0 are accepted of 1"):
-        step_output.complete(cluster(cfg, Job("r0", "abcd", 9)), state, "E", accepted={"r0": 2})
+        step_output.complete(cluster, state, "E", accepted={"r0": 2})
 
 
 # Transfers
 
-PAIR = pair(FULL)
 OFFERED = Transfer("r0", "offered", 4, ((1, 2),))
 SENT = on_prefill("abcd", (1, 2), status="sending", output=".", computed=4)
 LOADS = on_decode("abcd", (3, 4), external=4, computed=4, status="loading")
