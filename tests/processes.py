@@ -67,10 +67,7 @@ def python(
 
 def redirected(argv: Sequence[str], folder: Path, how: str) -> Ran:
     """Run the program as a shell does with this redirection."""
-    command = ["sh", "-c", f'exec "$0" "$@" {how}', *PROGRAM, *argv]
-    return subprocess.run(
-        command, cwd=folder, check=False, timeout=600, env=environment(), capture_output=True
-    )
+    return started(argv, folder, ("sh", "-c", f'exec "$0" "$@" {how}'))
 
 
 def no_traceback(ran: Ran) -> None:

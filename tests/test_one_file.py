@@ -6,7 +6,9 @@ how-to pages, which `test_pages` runs in such a copy, find the fault by the inva
 An attribute that vLLM has renamed is followed in one line of the contract.
 """
 
+import importlib.util
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,6 @@ from typing import Any
 import pytest
 
 from tests.copied_tree import copied, run
-from tests.renamed_vllm import renamed
 from tests.test_commits import git
 
 NEW = Path(__file__).parent / "testdata" / "one_file"
@@ -99,6 +100,27 @@ def test_the_sanitizer_asks_the_new_checks(tree: Path) -> None:
     done = run(tree, "pytest", "-q", "tests/test_new.py")
     (tree / "tests" / "test_new.py").unlink()
     assert "\n1 passed" in done.stdout, done.stdout
+
+
+def renamed(folder: Path, old: str, new: str) -> Path:
+    """The folder, with links to the installed vLLM, and those modules of `v1` written anew that say
+    `old`: they say `new`. Nothing is imported."""
+    spec = importlib.util.find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    home, word = Path(spec.origin).parent, re.compile(rf"\b{old}\b")
+    saying = {path for path in (home / "v1").rglob("*.py") if word.search(path.read_text("utf-8"))}
+    assert saying
+    opened = {parent for path in saying for parent in path.parents if parent.is_relative_to(home)}
+    for inside in sorted(opened):
+        (folder / "vllm" / inside.relative_to(home)).mkdir(parents=True)
+        for each in inside.iterdir():
+            place = folder / "vllm" / each.relative_to(home)
+            if each in saying:
+                place.write_text(word.sub(new, each.read_text("utf-8")), encoding="utf-8")
+            elif each not in opened and each.name != "__pycache__":
+                place.symlink_to(each)
+    return folder
 
 
 @pytest.mark.nightly

@@ -9,7 +9,8 @@ import re
 import shlex
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -23,7 +24,6 @@ from kvproof.reports.schemas import text as schema
 from tests.conftest import CAREFUL, rewritten
 from tests.copied_tree import copied
 from tests.gallery import Picture, ledger, pictures
-from tests.links import broken_links
 from tests.pages import ROOT, blocks, files, named_commands, printed, programs, shown
 from tests.reference import BLOCKS
 from tests.reference.markdown import with_blocks
@@ -113,7 +113,47 @@ def test_a_picture_of_the_gallery_is_of_the_trace_beside_it(picture: Picture) ->
     assert b"kvproof\0" + digest in picture.file.read_bytes(), again
 
 
-# Links
+# Links. Nothing is asked of the network
+
+
+BLOCK = re.compile(r"^( *)(```|~~~).*?^\1\2$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]*`")
+LINK = re.compile(r"\]\(\s*<?([^)\s>]*)>?[^)]*\)")
+DEFINED = re.compile(r"^ {0,3}\[[^\]]+\]: +(\S+)", re.MULTILINE)
+HEADING = re.compile(r"^#{1,6} +(.*?)(?: +#+)?$", re.MULTILINE)
+
+
+def broken_links(path: Path) -> Iterator[str]:
+    """The links of a page to a file or a heading that is not there, each with the reason."""
+    text = CODE.sub("", BLOCK.sub("", path.read_text(encoding="utf-8")))
+    for link in (*LINK.findall(text), *DEFINED.findall(text)):
+        if not link.startswith(("http:", "https:", "mailto:")) and (why := _broken(path, link)):
+            yield f"{link}: {why}"
+
+
+def _broken(path: Path, link: str) -> str:
+    """Why a link leads nowhere. Empty if it leads somewhere."""
+    name, _, anchor = link.partition("#")
+    target = path.parent / name if name else path
+    if not target.exists():
+        return "no such file"
+    if not anchor:
+        return "" if name else "an empty link"
+    if target.suffix != ".md":
+        return "an anchor of a file that is no page"
+    return "" if anchor in anchors(target.read_text(encoding="utf-8")) else "no such heading"
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings of a page, as GitHub makes them."""
+    seen: Counter[str] = Counter()
+    found = set()
+    for heading in HEADING.findall(BLOCK.sub("", text)):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
+        found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return found
 
 
 def test_every_link_leads_somewhere() -> None:

@@ -3,12 +3,13 @@ evicts, and on one that loses hits by a planted mistake."""
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import Complete, Event, ResetPrefixCache, Schedule, Submit
+from kvproof.model.events import Admit, Complete, Event, ResetPrefixCache, Schedule, Submit
 from kvproof.model.ghost import common_prefix
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
@@ -18,7 +19,6 @@ from kvproof.watch.summary import Summary
 from tests.in_vllm import MANAGER, around
 from tests.printed import printed
 from tests.recorded import Recorded, with_jobs
-from tests.sharing import shared_and_hit
 from tests.watching import Observed
 
 pytestmark = pytest.mark.live
@@ -121,6 +121,33 @@ class Stepped(Recorded):
         for event in events:
             self.steps.append(super().take(event))
         return self.steps[-1]
+
+
+def shared_and_hit(steps: Iterable[Step]) -> tuple[int, int]:
+    """The tokens that each first admission shares with earlier ones, and those that it hits, found
+    out without kvproof's own answer."""
+    earlier: dict[tuple[str, str], str] = {}
+    shared = hit = 0
+    for step in steps:
+        event = step.event
+        for chosen in (event.chose or ()) if isinstance(event, Schedule) else ():
+            assert isinstance(event, Schedule)
+            if isinstance(chosen, Admit) and (event.engine, chosen.request) not in earlier:
+                tokens = step.before.engine(event.engine).request(chosen.request).tokens
+                own = [each for (engine, _), each in earlier.items() if engine == event.engine]
+                shared += max((common_prefix(each, tokens) for each in own), default=0)
+                hit += chosen.local_hit
+                earlier[event.engine, chosen.request] = tokens
+        for engine in step.before.engines:
+            for request in engine.requests:
+                ended = step.after.engine(engine.name).find(request.id) is None
+                if ended and (engine.name, request.id) in earlier:
+                    earlier[engine.name, request.id] = request.tokens[: request.computed]
+        for engine in step.after.engines:
+            for request in engine.requests:
+                if (engine.name, request.id) in earlier:
+                    earlier[engine.name, request.id] = request.tokens
+    return shared, hit
 
 
 @pytest.mark.parametrize("name", ["full-evicting", "hybrid-evicting", "window", "async", "store"])

@@ -55,7 +55,6 @@ class Observed:
         cluster: Cluster,
         kind: Any = None,
         told: Callable[..., None] = lambda *_: None,
-        found: Counter[str] | None = None,
         **options: Any,
     ) -> None:
         from kvproof.watch.judge import Judge
@@ -65,7 +64,7 @@ class Observed:
             self.found[finding.invariant] += 1
             told(finding, history)
 
-        self.found: Counter[str] = Counter() if found is None else found
+        self.found: Counter[str] = Counter()
         self.said: list[str] = []
         self.machine = live_machine(cluster)
         nodes = self.machine.nodes
