@@ -71,18 +71,13 @@ FAILED = Complete("E", failed="r1")
 FAILING = [name for name, c in CLUSTERS.items() if c.failures and any(e.store for e in c.engines)]
 
 
-def loading(policy: str, steps_in_flight: int = 1, caching: bool = True) -> ModelMachine:
+def loading(policy: str) -> ModelMachine:
     """r0 has been served and its cache reset; a step loads four tokens for r1."""
-    engine = EngineConfig("E", (FULL,), 9, store=True, prefix_caching=caching)
-    engine = replace(engine, steps_in_flight=steps_in_flight)
+    engine = EngineConfig("E", (FULL,), 9, store=True)
     jobs = (Job("r0", "abcd", 1), Job("r1", "abcde", 3))
     cluster = Cluster("c", (engine,), jobs, resets=True, failures=1, load_failure=policy)
-    machine = taken(ModelMachine(cluster), Submit("E", "r0"), Schedule("E"), Complete("E"))
-    if caching:
-        machine.take(ResetPrefixCache("E"))
-    for event in (Submit("E", "r1"), *[Schedule("E")] * steps_in_flight):
-        machine.take(event)
-    return machine
+    first = Submit("E", "r0"), Schedule("E"), Complete("E"), ResetPrefixCache("E")
+    return taken(ModelMachine(cluster), *first, Submit("E", "r1"), Schedule("E"))
 
 
 def test_a_token_of_the_failed_step_is_seen() -> None:
