@@ -7,6 +7,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "tests" / "testdata" / "one_file"
+"""An invariant, a guard, a fault, a preset and a known finding, a file each."""
+
 LEFT_OUT = shutil.ignore_patterns(
     *(".git", ".venv", ".*cache", "build", "*.egg-info", "__pycache__", "kvproof-traces")
 )
@@ -15,6 +18,13 @@ LEFT_OUT = shutil.ignore_patterns(
 def copied(tree: Path) -> Path:
     """The sources, copied to a folder that is not there yet."""
     return Path(shutil.copytree(ROOT, tree, symlinks=True, ignore=LEFT_OUT))
+
+
+def with_example(folder: Path) -> Path:
+    """A copy in a folder, with the files that the how-to pages write."""
+    tree = copied(folder / "tree")
+    shutil.copytree(EXAMPLE, tree, dirs_exist_ok=True)
+    return tree
 
 
 def run(tree: Path, *command: str, first: Path | None = None) -> "subprocess.CompletedProcess[str]":

@@ -9,6 +9,7 @@ from unittest import mock
 
 import pytest
 
+from kvproof.live.contract_check import check
 from kvproof.model.faults.registry import FAULTS
 from tests.in_vllm import (
     ASYNC,
@@ -43,8 +44,6 @@ class Mistake(NamedTuple):
     def patch(self, patch: pytest.MonkeyPatch) -> None:
         """Put it into vLLM, after the contract is checked: what is put there in the place of a
         method need not name its parameters."""
-        from kvproof.live.contract_check import check
-
         check()
         self.change(patch)
 

@@ -9,16 +9,14 @@ An attribute that vLLM has renamed is followed in one line of the contract.
 import importlib.util
 import json
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.copied_tree import copied, run
+from tests.copied_tree import EXAMPLE, ROOT, run, with_example
 from tests.test_commits import git
 
-NEW = Path(__file__).parent / "testdata" / "one_file"
 INVARIANT, FAULT = "whoever_runs_is_running", "request_stays_in_running_queue"
 GUARD = "whoever_is_scheduled_computes"
 PRESET = "full-beside-window-of-five"
@@ -45,9 +43,7 @@ def test_watched():
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy with the new files."""
-    tree = copied(tmp_path_factory.mktemp("copy") / "tree")
-    shutil.copytree(NEW, tree, dirs_exist_ok=True)
-    return tree
+    return with_example(tmp_path_factory.mktemp("copy"))
 
 
 def answer(tree: Path, *command: str) -> Any:
@@ -58,9 +54,9 @@ def answer(tree: Path, *command: str) -> Any:
 
 
 def test_each_is_one_file_that_is_new() -> None:
-    files = {path.relative_to(NEW).as_posix() for path in NEW.rglob("*.*")}
+    files = {path.relative_to(EXAMPLE).as_posix() for path in EXAMPLE.rglob("*.*")}
     assert files == FILES
-    assert not any((NEW.parent.parent.parent / name).exists() for name in FILES)
+    assert not any((ROOT / name).exists() for name in FILES)
 
 
 @pytest.mark.live
@@ -68,8 +64,7 @@ def test_each_is_one_file_that_is_new() -> None:
 def test_a_copy_keeps_all_its_tests(tmp_path: Path) -> None:
     """A repository with the new files, but for the known finding, which has no page. The
     generated pages are made anew by the command that the how-to pages name."""
-    tree = copied(tmp_path / "tree")
-    shutil.copytree(NEW, tree, dirs_exist_ok=True)
+    tree = with_example(tmp_path)
     (tree / "live" / "known" / "my_findings.py").unlink()
     made = run(tree, "pytest", "-q", "tests/test_pages.py", "--rewrite")
     rewritten = {"asked.md", "clusters.md", "faults.md", "invariants.md"}

@@ -7,7 +7,6 @@ and their commands print what stands there.
 import json
 import re
 import shlex
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from kvproof.proofs.prove import prove
 from kvproof.reports.schemas import TYPES
 from kvproof.reports.schemas import text as schema
 from tests.conftest import CAREFUL, rewritten
-from tests.copied_tree import copied
+from tests.copied_tree import with_example
 from tests.gallery import Picture, ledger, pictures
 from tests.pages import ROOT, blocks, files, named_commands, printed, programs, shown
 from tests.reference import BLOCKS
@@ -30,9 +29,6 @@ from tests.reference.markdown import with_blocks
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))
 SHOWN = ["README.md", *PAGES]
-EXAMPLE = ROOT / "tests" / "testdata" / "one_file"
-"""The files that the how-to pages write, as `test_one_file` adds them."""
-
 IN_A_FOLDER = (
     "README.md",
     "docs/tutorial.md",
@@ -200,9 +196,7 @@ def test_the_commands_of_a_page_print_what_it_shows(name: str, tmp_path: Path) -
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of kvproof with the files of the example."""
-    tree = copied(tmp_path_factory.mktemp("copy") / "tree")
-    shutil.copytree(EXAMPLE, tree, dirs_exist_ok=True)
-    return tree
+    return with_example(tmp_path_factory.mktemp("copy"))
 
 
 @pytest.mark.parametrize("name", IN_A_TREE)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kvproof.live.contract.features import FEATURES
+from kvproof.live.contract.features import FEATURES, used_by
+from kvproof.live.contract_check import check
 from kvproof.live.known.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
@@ -81,17 +82,12 @@ class Observed:
 
 def is_later(cluster: Cluster) -> bool:
     """Whether the cluster uses a feature that not every vLLM has."""
-    from kvproof.live.contract.features import used_by
-
     return any(feature in used_by(cluster) for feature in LATER)
 
 
 def is_undriven(cluster: Cluster) -> bool:
     """Whether the cluster uses a feature that came later than this vLLM. Then no engine is built:
     the verdict would be UNKNOWN, with the name of what is missing."""
-    from kvproof.live.contract.features import used_by
-    from kvproof.live.contract_check import check
-
     missing = [f for f in LATER if f in used_by(cluster) and check().missing(f)]
     if missing:
         with pytest.raises(AdapterDrift, match=f"This vLLM has no .*, needed for {missing[0]}"):
