@@ -9,6 +9,7 @@ pytest.importorskip("vllm")
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, INVARIANTS
 from kvproof.live import build
+from kvproof.live.observer import kept
 from kvproof.live.observer.view import Names
 from kvproof.live.options import watermark
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
@@ -171,3 +172,27 @@ def test_who_may_not_fit_is_passed_by_for_ever(case: tuple[EngineConfig, tuple[J
     assert driven(*case).met == {"impossible_fit_waits": 1}
     with pytest.raises(Violated, match="every_request_can_finish"):
         driven(*case, without="impossible_fit_waits")
+
+
+# What an idle engine keeps
+
+
+class Scheduler:
+    """A class of vLLM, for the walk."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+
+Scheduler.__module__ = "vllm.made_up"
+
+
+def test_what_is_taken_away_and_comes_again_is_not_kept() -> None:
+    """Notes of one step, which the next one takes away, and makes again for a repeated prompt."""
+    scheduler = Scheduler()
+    leftovers = kept.Leftovers(scheduler, "E")
+    for hashes in (1, 2, 3):
+        scheduler.notes[:] = [f"hash {n}" for n in range(hashes)]
+        leftovers.idle()
+        scheduler.notes[:] = [f"hash {n}" for n in range(hashes)]
+        assert not any(each.grew for each in leftovers.stepped())
