@@ -19,7 +19,7 @@ from kvproof.model.events import (
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import VOID
 from kvproof.strategies.run import Run
-from tests.test_speculation import OVERLAPPING, ways
+from tests.test_model_by_hand import OVERLAPPING, ways
 from tests.watching import is_undriven, watched
 
 pytestmark = pytest.mark.live
