@@ -12,8 +12,6 @@ pytest.importorskip("vllm")
 from vllm.distributed.kv_events import NullEventPublisher
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.engine.core import EngineCoreProc
 
 from kvproof.live.arguments import Given, Reads
 from kvproof.live.connectors.episode import play
@@ -27,18 +25,15 @@ from kvproof.model.plans.connector import ConnectorPlan, ResetCache, RunSteps, S
 from kvproof.model.plans.random_engines import GIVEN, random_engine
 from kvproof.model.presets import CLUSTERS
 from tests.connectors.store import Store
-from tests.in_vllm import rewritten
+from tests.in_vllm import SCHEDULER, Change, line
 
 pytestmark = pytest.mark.live
 
-PARTIAL = "__import__('functools').partial"
 
-
-def calls_with_one_more(patch: pytest.MonkeyPatch, caller: Any, called: str) -> None:
+def calls_with_one_more(caller: str, called: str) -> Change:
     """A method of vLLM passes one more argument to what it calls."""
-    kind, name = caller
-    more = f"{PARTIAL}({called}, one_more=1)("
-    patch.setattr(kind, name, rewritten(getattr(kind, name), f"{called}(", more))
+    more = f"__import__('functools').partial({called}, one_more=1)("
+    return line(caller, f"{called}(", more)
 
 
 def takes_one_more(patch: pytest.MonkeyPatch, kind: type, name: str, times: list[str]) -> None:
@@ -67,7 +62,8 @@ OF_CONNECTOR = {
 def test_a_connector_gets_one_more_argument(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[str] = []
     takes_one_more(monkeypatch, Store, name, times)
-    calls_with_one_more(monkeypatch, (Scheduler, OF_CONNECTOR[name]), f"self.connector.{name}")
+    caller = f"{SCHEDULER}.{OF_CONNECTOR[name]}"
+    calls_with_one_more(caller, f"self.connector.{name}")(monkeypatch)
     engine = EngineConfig("E", (Group("full", 2),), num_blocks=16)
     request = SubmitRequest(0, 6)
     actions = request, RunSteps(4), ResetCache(), request, RunSteps(4), ResetCache(connector=True)
@@ -80,8 +76,8 @@ def test_a_connector_gets_one_more_argument(name: str, monkeypatch: pytest.Monke
 def test_a_subscriber_of_events_gets_one_more_argument(monkeypatch: pytest.MonkeyPatch) -> None:
     times: list[str] = []
     takes_one_more(monkeypatch, NullEventPublisher, "publish", times)
-    place = Scheduler, "update_from_output"
-    calls_with_one_more(monkeypatch, place, "self.kv_event_publisher.publish")
+    caller = f"{SCHEDULER}.update_from_output"
+    calls_with_one_more(caller, "self.kv_event_publisher.publish")(monkeypatch)
     cluster = next(c for c in CLUSTERS.values() if c.engines[0].kv_events and not c.disaggregated)
     name = cluster.engines[0].name
     machine = LiveMachine(cluster)
@@ -97,8 +93,7 @@ def test_a_hit_that_is_passed_by_its_place_is_recorded(monkeypatch: pytest.Monke
     named = "num_new_local_computed_tokens", "new_computed_blocks=new_computed_blocks"
     placed = "num_new_local_computed_tokens", "new_computed_blocks"
     old = "num_new_computed_tokens=" + between.join(named)
-    by_place = rewritten(Scheduler.schedule, old, between.join(placed))
-    monkeypatch.setattr(Scheduler, "schedule", by_place)
+    line(f"{SCHEDULER}.schedule", old, between.join(placed))(monkeypatch)
     machine = LiveMachine(CLUSTERS["full"])
     first, second, *_ = (job.name for job in CLUSTERS["full"].jobs)
     for event in (Submit("E", first), Schedule("E"), Complete("E"), Submit("E", second)):
@@ -110,20 +105,20 @@ def test_a_hit_that_is_passed_by_its_place_is_recorded(monkeypatch: pytest.Monke
 
 
 LOOPS = (
-    ((Scheduler, "make_stats"), "self.kv_cache_manager.make_prefix_cache_stats", KVCacheManager),
-    ((Scheduler, "_update_from_kv_xfer_finished"), "self.connector.update_connector_output", None),
+    ("make_stats", "self.kv_cache_manager.make_prefix_cache_stats", KVCacheManager),
+    ("_update_from_kv_xfer_finished", "self.connector.update_connector_output", None),
 )
 
 
 @pytest.mark.parametrize(("caller", "called", "kind"), LOOPS)
 def test_a_loop_calls_with_one_more_argument(
-    caller: Any, called: str, kind: type | None, monkeypatch: pytest.MonkeyPatch
+    caller: str, called: str, kind: type | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times: list[str] = []
     name = called.rpartition(".")[2]
     for each in [kind] if kind else _declaring(KVConnectorBase_V1, name):
         takes_one_more(monkeypatch, each, name, times)
-    calls_with_one_more(monkeypatch, caller, called)
+    calls_with_one_more(f"{SCHEDULER}.{caller}", called)(monkeypatch)
     for number in range(40):
         assert carried_out(random_engine(number, GIVEN))[-1].died is None, number
         if times:
@@ -142,10 +137,7 @@ def _declaring(kind: type, name: str) -> Iterator[type]:
 def test_the_queue_of_a_loop_is_asked_with_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     waits = "self.input_queue.get(block=block)"
     longer = "self.input_queue.get(block=block, timeout=60.0)"
-    name = "_process_input_queue"
-    monkeypatch.setattr(
-        EngineCoreProc, name, rewritten(getattr(EngineCoreProc, name), waits, longer)
-    )
+    line("vllm.v1.engine.core:EngineCoreProc._process_input_queue", waits, longer)(monkeypatch)
     assert carried_out(random_engine(0, GIVEN))[-1].died is None
 
 

@@ -234,12 +234,11 @@ CONNECTORS = tuple(
 )
 
 
-def reaching(*names: str, traces: bool = False) -> Callable[[Workload], Result]:
-    """A side whose plans reach the changed function with these connectors, and whose traces do so
-    or not."""
+def reaching(*names: str) -> Callable[[Workload], Result]:
+    """A side whose plans reach the changed function with these connectors, and no trace does."""
 
     def does(workload: Workload) -> Result:
-        reached = workload.connector in names if isinstance(workload, Plays) else traces
+        reached = isinstance(workload, Plays) and workload.connector in names
         return result(workload.name, reached=(SOME,) if reached else ())
 
     return does
