@@ -75,9 +75,11 @@ HOLDS: dict[str, Callable[[Any, Any], bool]] = {
 def assuming(monkeypatch: pytest.MonkeyPatch, holds: Callable[[Any, Any], bool]) -> None:
     """Let `Scheduler.__init__` assert something of its arguments."""
 
-    def assumes(right: Any, self: Any, vllm_config: Any, made: Any, *a: Any, **named: Any) -> None:
-        assert holds(vllm_config, made)
-        right(self, vllm_config, made, *a, **named)
+    def assumes(
+        right: Any, self: Any, vllm_config: Any, kv_cache_config: Any, *more: Any, **named: Any
+    ) -> None:
+        assert holds(vllm_config, kv_cache_config)
+        right(self, vllm_config, kv_cache_config, *more, **named)
 
     around(f"{SCHEDULER}.__init__", assumes)(monkeypatch)
 
