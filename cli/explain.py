@@ -69,7 +69,7 @@ def _list(args: argparse.Namespace, kind: str) -> int:
 
     def text() -> None:
         for each in found:
-            say(_title(each))
+            say(_with_origin(each.name, each))
             say(f"    {each.sentence}", hang=6)
             for line in each.scenario if KINDS[kind].whole else ():
                 say(f"    {line}", hang=6)
@@ -81,9 +81,10 @@ def _list(args: argparse.Namespace, kind: str) -> int:
     return finish(args, 0, lambda: {"explanations": found}, text)
 
 
-def _title(each: Explanation) -> str:
+def _with_origin(text: str, each: Explanation) -> str:
+    """Return a text with the severity and the origin of what is explained, in brackets."""
     beside = ", ".join(filter(None, (each.severity, each.origin)))
-    return f"{each.name} ({beside})" if beside else each.name
+    return f"{text} ({beside})" if beside else text
 
 
 def _print_brief(explained: Collection[Explanation]) -> None:
@@ -91,7 +92,7 @@ def _print_brief(explained: Collection[Explanation]) -> None:
     for number, each in enumerate(explained):
         if number:
             say()
-        say(f"{each.name}: {_kind(each)}")
+        say(f"{each.name}: {_with_origin(each.kind, each)}")
         say(f"  {each.sentence}", hang=2)
         say(f"  See it: {each.see[0]}", hang=0)
 
@@ -101,7 +102,7 @@ def _print(explained: Collection[Explanation]) -> None:
     for number, each in enumerate(explained):
         if number:
             say()
-        say(f"{each.name}: {_kind(each)}")
+        say(f"{each.name}: {_with_origin(each.kind, each)}")
         for text in (each.sentence, *each.scenario):
             say()
             say(f"  {text}", hang=2)
@@ -110,11 +111,6 @@ def _print(explained: Collection[Explanation]) -> None:
             say(f"{label}: {text}")
         for command in each.see:
             say(f"See it: {command}", hang=0)
-
-
-def _kind(each: Explanation) -> str:
-    beside = ", ".join(filter(None, (each.severity, each.origin)))
-    return f"{each.kind}{f' ({beside})' if beside else ''}"
 
 
 def _more(each: Explanation) -> Iterator[tuple[str, str]]:

@@ -116,22 +116,6 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
     excuses: tuple[str, ...] = ()
 
 
-class GateCost(OutputPart, frozen=True, kw_only=True):
-    """A quantity of which head counts worse than base in `worse` of `runs` runs, and better in
-    `better`, which is significantly less often: in the search, and again in fresh runs. `base` and
-    `head` are its sums over the runs in which it differs. `workload` names the smallest run in
-    which it is worse, and `parts` the event at which head leaves base there."""
-
-    what: str
-    worse: int
-    better: int
-    runs: int
-    base: int
-    head: int
-    workload: str
-    parts: str
-
-
 class GateDifference(OutputPart, frozen=True, kw_only=True):
     """A quantity that differs between base and head in some of `runs` runs, and may do so: head
     counts worse in `worse` of them, and better in `better`."""
@@ -140,6 +124,18 @@ class GateDifference(OutputPart, frozen=True, kw_only=True):
     worse: int
     better: int
     runs: int
+
+
+class GateCost(GateDifference, frozen=True, kw_only=True):
+    """A quantity of which head counts worse than base in `worse` of `runs` runs, and better in
+    `better`, which is significantly less often: in the search, and again in fresh runs. `base` and
+    `head` are its sums over the runs in which it differs. `workload` names the smallest run in
+    which it is worse, and `parts` the event at which head leaves base there."""
+
+    base: int
+    head: int
+    workload: str
+    parts: str
 
 
 class GateRan(OutputPart, frozen=True, kw_only=True):
