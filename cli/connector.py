@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ from kvproof.reports.document import plain
 from kvproof.reports.live_line import progress
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import shell_word
+from kvproof.strategies.verdict import Verdict
 
 if TYPE_CHECKING:
     from kvproof.live.connectors.search import PlanSearch
@@ -84,85 +86,100 @@ def run(args: argparse.Namespace) -> int:
 
     check_name(args.name, SHIPPED)
     live_line.show("importing vLLM ...")
-    from kvproof.live.blame import is_ours
-    from kvproof.live.connectors.alone import confirm
-    from kvproof.live.connectors.search import PlanSearch, search
-    from kvproof.live.connectors.shown import shown
+    from kvproof.live.connectors.search import PlanSearch
 
     subject = as_driven(args.name, extra, args.keeps_prompts)
     sys.path.append(os.getcwd())  # a module of the user is looked for here too
     subject.kind  # noqa: B018 (raises UsageError)
     found = PlanSearch()
-    with (
-        interruption.stoppable() as stopped,
-        progress("connector: {} episodes, {} steps") as show,
-    ):
-
-        def note(episodes: int, steps: int) -> None:
-            interruption.check()
-            show(episodes, steps)
-
-        def known_to(plan: "ConnectorPlan") -> dict[str, str]:
-            return {check: one.name for check, one in _like(subject, plan).items() if one.at_work}
-
-        try:
-            if args.replay is not None:
-                _replay(subject, args.replay, found)
-            else:
-                search(
-                    subject, args.examples, args.seed, found=found, progress=note, known=known_to
-                )
-                confirm(subject, found)
-        except Exception as error:
-            tried = args.replay is not None or error in found.unmade.values()
-            if not tried or is_ours(error):
-                raise
-            raise _not_made(args.name, error) from error
-    broken = found.result.findings if found.result is not None else ()
-    unknown = not broken and (bool(stopped) or found.nothing_judged)
-    code = 1 if broken else 3 if unknown else 0
+    with interruption.stoppable() as stopped:
+        _search(args, subject, found)
+    unknown = bool(stopped) or found.nothing_judged
+    verdict = Verdict.VIOLATED if found.rule else Verdict.UNKNOWN if unknown else Verdict.SAMPLED
     like = _like(subject, found.plan) if found.plan is not None else {}
     files = []
     if found.plan is not None and args.replay is None:
         files.append(_plan_file(args, found))
+    return finish(
+        args,
+        verdict.exit_code,
+        lambda: _output(args, found, verdict, like, files),
+        lambda: _print(args, subject, found, like, interrupted=bool(stopped) and not found.rule),
+        files,
+    )
 
-    def output() -> dict[str, Any]:
-        fields: dict[str, Any] = {
-            "verdict": "VIOLATED" if broken else "UNKNOWN" if unknown else "SAMPLED",
-            "connector": args.name,
-            "seed": args.seed,
+
+def _search(args: argparse.Namespace, subject: "TestedConnector", found: "PlanSearch") -> None:
+    """Play the plan that is to be replayed, or search for one. What comes of it is in `found`."""
+    from kvproof.live.blame import is_ours
+    from kvproof.live.connectors.alone import confirm
+    from kvproof.live.connectors.search import search
+
+    def known_to(plan: "ConnectorPlan") -> dict[str, str]:
+        return {check: one.name for check, one in _like(subject, plan).items() if one.at_work}
+
+    try:
+        if args.replay is not None:
+            _replay(subject, args.replay, found)
+            return
+        with progress("connector: {} episodes, {} steps") as show:
+            search(subject, args.examples, args.seed, found=found, progress=show, known=known_to)
+            confirm(subject, found)
+    except Exception as error:
+        tried = args.replay is not None or error in found.unmade.values()
+        if not tried or is_ours(error):
+            raise
+        raise _not_made(args.name, error) from error
+
+
+def _output(
+    args: argparse.Namespace,
+    found: "PlanSearch",
+    verdict: Verdict,
+    like: Mapping[str, Likeness],
+    files: Sequence[File],
+) -> dict[str, Any]:
+    """Return the fields of `--json`."""
+    fields: dict[str, Any] = {"verdict": verdict, "connector": args.name, "seed": args.seed}
+    counts = ("episodes", "tries", "steps", "judged", "tolerated", "known")
+    fields |= {name: getattr(found, name) for name in counts}
+    if found.result is not None:
+        fields |= {
+            "findings": [
+                {**plain(each), **_as_told(like.get(each.invariant, Likeness()))}
+                for each in found.result.findings
+            ],
+            "plan": found.plan,
+            "at": found.result.at,
+            "needs_earlier_episodes": found.needs_earlier,
+            "plan_file": files[0].path if files else None,
         }
-        counts = ("episodes", "tries", "steps", "judged", "tolerated", "known")
-        fields |= {name: getattr(found, name) for name in counts}
-        if found.plan is not None and found.result is not None:
-            fields |= {
-                "findings": [
-                    {**plain(each), **_as_told(like.get(each.invariant, Likeness()))}
-                    for each in broken
-                ],
-                "plan": found.plan,
-                "at": found.result.at,
-                "needs_earlier_episodes": found.needs_earlier,
-                "plan_file": files[0].path if files else None,
-            }
-        return fields
+    return fields
 
-    def text() -> None:
-        if stopped and not broken:
-            say(f"UNKNOWN: interrupted after {found.episodes} of {args.examples} episodes.")
-        for line in shown(subject, found):
-            if not (stopped and not broken and line.startswith(("SAMPLED", "UNKNOWN"))):
-                say(line)
-        for rule, one in like.items():
-            if one.at_work:
-                say(f"Known: {rule} is {one.name} (findings/ has what it is).")
-            elif one.name:
-                say(
-                    f"New: {rule} looks like {one.name} (findings/ has what it is), but the cause "
-                    "of that was not seen to be at work in this plan."
-                )
 
-    return finish(args, code, output, text, files)
+def _print(
+    args: argparse.Namespace,
+    subject: "TestedConnector",
+    found: "PlanSearch",
+    like: Mapping[str, Likeness],
+    *,
+    interrupted: bool,
+) -> None:
+    from kvproof.live.connectors.shown import shown
+
+    if interrupted:
+        say(f"UNKNOWN: interrupted after {found.episodes} of {args.examples} episodes.")
+    for line in shown(subject, found):
+        if not (interrupted and line.startswith(("SAMPLED", "UNKNOWN"))):
+            say(line)
+    for rule, one in like.items():
+        if one.at_work:
+            say(f"Known: {rule} is {one.name} (findings/ has what it is).")
+        elif one.name:
+            say(
+                f"New: {rule} looks like {one.name} (findings/ has what it is), but the cause "
+                "of that was not seen to be at work in this plan."
+            )
 
 
 def _not_made(name: str, error: Exception) -> UsageError:
