@@ -88,6 +88,13 @@ def test_what_does_the_same_is_not_changed(name: str, tmp_path: Path) -> None:
     both_ways(tmp_path, HEADER, after, set())
 
 
+def test_a_set_is_the_same_in_whatever_order_it_is_shown(tmp_path: Path) -> None:
+    """One of numbers is shown in the order in which they came, and one of texts in an order that
+    depends on the seed of hashes."""
+    before = "def first(x):\n    return x in {0, 8}\n"
+    both_ways(tmp_path, before, before.replace("{0, 8}", "{8, 0}"), set())
+
+
 def test_a_name_may_be_missing_that_is_imported(tmp_path: Path) -> None:
     """A new one may not exist; one that nobody used is not missed."""
     after = HEADER.replace("cdiv, helper", "cdiv, helper, nothing")

@@ -185,6 +185,10 @@ class _Bytecode:
     def _constant(self, value: object) -> Form:
         if isinstance(value, CodeType):
             return self.form(value)
+        if isinstance(value, frozenset):  # in what order Python shows one says nothing
+            return ("frozenset", tuple(sorted(map(repr, value))))
+        if isinstance(value, tuple):
+            return tuple(map(self._constant, value))
         return (type(value).__name__, repr(value))
 
 
