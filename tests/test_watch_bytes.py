@@ -235,14 +235,6 @@ def test_what_changes_places_changes_the_sum() -> None:
     assert sums(held, [1]) != before
 
 
-def test_an_audit_compares_all_blocks() -> None:
-    watched = Watched()
-    watched.step([1, 2], [], [1, 2])
-    watched.step([3], [], [2, 3])
-    watched.entries.audit()
-    assert (watched.found, watched.times_judged.total()) == ([(2, "all are read")], 2)
-
-
 def test_each_bytes_that_a_key_had_are_right() -> None:
     watched = computed()
     watched.entries.settle()

@@ -115,24 +115,6 @@ def test_what_no_event_touches_is_judged_too() -> None:
     watched.end()
 
 
-def test_an_audit_is_of_all_blocks_at_once() -> None:
-    watched = Watched("full", 1)
-    watched.run(watched.jobs[0])
-    entries = watched.pool.cached_block_hash_to_block._cache
-    key, block = next(iter(entries.items()))
-    watched.observer.audit()
-    assert not watched.found
-    del entries[key]
-    watched.observer.audit()
-    assert set(watched.found) == {"hash_map_is_sound"}
-    watched.found.clear()
-    entries[key] = block
-    entries[bytes(len(key))] = block
-    watched.observer.audit()
-    assert set(watched.found) == {"hash_map_is_sound"}
-    watched.end()
-
-
 def test_an_idle_engine_has_all_blocks_back(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched("full", 1)
     assert not watched.found

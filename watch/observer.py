@@ -144,18 +144,6 @@ class Observer:
                 self.shared = None
                 self.judge.mistake(error, "it says no more why tokens were not hit")
 
-    def audit(self) -> None:
-        """Judge all blocks and all requests, unless an event is going on."""
-        if not self.hooks.depth:
-            self.hooks.guarded(self._audit)
-
-    def _audit(self) -> None:
-        self.slices.read_map()
-        self.notes.touched.update(dict.fromkeys(self.notes.requests))
-        for begin in range(0, self.cfg.num_blocks, IDLE_BLOCKS):
-            self.notes.blocks.update(range(begin, min(begin + IDLE_BLOCKS, self.cfg.num_blocks)))
-            self._judge("audit")
-
     def _raised(self, what: str, error: Exception) -> None:
         """Report the exception of an event if it ends the engine, as one of a step does. An
         exception that a test does not expect fails the test by itself."""

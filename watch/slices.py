@@ -166,12 +166,6 @@ class Slices:
             deferred=((1, tuple(b for b in self.deferred if b in known)),),
         )
 
-    def read_map(self) -> None:
-        """Note the keys that were put into the hash map without a call of its methods."""
-        for key, found in self.pool.cached_block_hash_to_block._cache.items():
-            for number in view.blocks_of(found):
-                self.mapped.put(number, key)
-
     def _holding(self, known: Collection[int]) -> Iterator[Request]:
         held: dict[str, list[int]] = {}
         for number in known:

@@ -48,10 +48,6 @@ class Prefix(str):
     def __add__(self, other: str) -> "Prefix":
         return Prefix(super().__add__(other), self.start)
 
-    def ljust(self, width: SupportsIndex, fill: str = " ", /) -> "Prefix":
-        """Return the prefix, filled up to a width."""
-        return Prefix(super().ljust(width, fill), self.start)
-
     def __repr__(self) -> str:
         if not self:
             return "''"

@@ -209,12 +209,6 @@ class Watching:
             self.say(f"an engine is not watched: {why}")
         self.unknown[why] += 1
 
-    def audit(self) -> None:
-        """Judge all requests and all blocks of each engine now, also those that no event touches.
-        To be called between the steps, by the thread that runs them."""
-        for observer in list(self.observers):
-            observer.audit()
-
     def report(self, finding: Finding, history: History) -> None:
         """Count and print a check that does not hold, and write a record."""
         self.counts[finding.invariant] += 1

@@ -11,9 +11,6 @@ from kvproof.watch.bytes.layers import Layers
 from kvproof.watch.bytes.sums import Sums
 from kvproof.watch.slices import WatchedRequest
 
-AUDITED = 1024
-"""The number of blocks that are read at a time in an audit."""
-
 PER_BLOCK, LEAST = 4, 10_000
 """The number of keys that are kept for each block of the pool, and at least in all."""
 
@@ -224,15 +221,6 @@ class WatchedBlocks:
                 rows.append(ReadBlock(entry, f"{name} hits it"))
         self.left.clear()
         self.read(rows)
-
-    def audit(self) -> None:
-        """Compare all blocks in the prefix cache."""
-        entries = [each for each in self.cached.values() if each.filled]
-        for begin in range(0, len(entries), AUDITED):
-            self.read(
-                [ReadBlock(each, "all are read") for each in entries[begin : begin + AUDITED]]
-            )
-            self.compare(wait=True)
 
     # Loads.
 

@@ -185,12 +185,6 @@ class ByteObserver(Observer):
                     self._transfers(touched)
                     self.entries.compare(wait=not self.scheduler.requests)
 
-    def _audit(self) -> None:
-        super()._audit()
-        if self.entries is not None:
-            with self._guard():
-                self.entries.audit()
-
     def _watch_map(self) -> None:
         super()._watch_map()
         if self.entries is not None:
