@@ -57,6 +57,7 @@ def test_a_commit_by_all_its_names(clone: Path, cache: Path) -> None:
     assert imported(trees[0]) == "second 0.0.0+cpu"
     assert inside(trees[0].package.parent) >= {"vllm/v1/core/__init__.py"}
     assert not {"tests", "README", "vllm.tar"} & inside(trees[0].package.parent)
+    assert git(clone, "status", "--porcelain") == ""
 
 
 def test_a_hook_of_another_clone(clone: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
