@@ -23,7 +23,6 @@ from tests.sentences import two_sentences
         (("--repo", ".", "--vllm", "base", "--base", "x"), "Use one of them."),
         (("--repo", "."), "is no git clone"),
         (("--head", "x"), "Use --vllm for a folder."),
-        (("--repo", ".", "--base", "x"), "is no git clone"),
         (("--vllm", "nowhere", "--base", "base"), "nowhere"),
         (("--vllm", "base", "--base", "nowhere"), "nowhere"),
         (("--vllm", "base", "--base", "."), "There is no vLLM"),

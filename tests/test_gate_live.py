@@ -13,7 +13,7 @@ import pytest
 
 from kvproof.live.availability import place
 from kvproof.live.trees.mirror import files
-from tests.processes import environment, started
+from tests.processes import ROOT, started
 from tests.test_gate_recipes import recipe
 from tests.trees import git
 
@@ -51,11 +51,12 @@ def on_github(clone: Path) -> "subprocess.CompletedProcess[str]":
         "GITHUB_OUTPUT": str(clone.parent / "output"),
         "GITHUB_STEP_SUMMARY": str(clone.parent / "summary"),
         "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
     }
     return subprocess.run(
         ["bash", "-e", "-c", step["run"]],
         cwd=clone,
-        env=environment(**given),
+        env=os.environ | given,
         capture_output=True,
         text=True,
         timeout=1800,
