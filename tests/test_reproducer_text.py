@@ -76,9 +76,9 @@ def test_what_cannot_be_written_has_a_reason() -> None:
         assert "does not know the option num_blocks" in str(drafted(trace))
 
 
-def chosen(base: list[Shown], head: list[Shown], finding: Finding = ABOUT) -> list[Claim]:
+def chosen(base: list[Shown], head: list[Shown]) -> list[Claim]:
     both = [Observed(tuple({"engine": each} for each in seen)) for seen in (base, head)]
-    return choosing.claims(finding, "engine", *both)
+    return choosing.claims(ABOUT, "engine", *both)
 
 
 def request(**shown: Any) -> Shown:

@@ -193,9 +193,9 @@ def is_there(pid: int) -> bool:
     return status.rpartition(")")[2].split()[0] != "Z"
 
 
-def gone(pids: list[int], within_s: float = 600) -> bool:
+def gone(pids: list[int]) -> bool:
     """Whether all of these processes end in time."""
-    end = time.monotonic() + within_s
+    end = time.monotonic() + 600
     while any(map(is_there, pids)) and time.monotonic() < end:
         time.sleep(0.05)
     return not any(map(is_there, pids))
