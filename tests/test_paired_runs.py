@@ -418,7 +418,7 @@ def test_both_sides_read_a_set_in_one_order(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(side, "PROGRAM", "tests.order_of_names")
     orders = []
     for seed in "12":
-        with side.started(seed, os.environ | {side.HASH_SEED: seed}) as one:
+        with side.started(os.environ | {side.HASH_SEED: seed}) as one:
             assert one._process.stdout is not None
             orders.append(one._process.stdout.readline())
     assert orders[0] == orders[1] != b""
