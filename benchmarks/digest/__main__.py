@@ -115,7 +115,7 @@ def as_taken(workload: Workload, result: Result) -> Workload:
 def side(stack: ExitStack, name: str, site: Path, folder: Path) -> Side:
     """A side that drives the vLLM in a folder."""
     tree = named(str(site), folder / "cache")
-    made = stack.enter_context(started(name, environment(tree)))
+    made = stack.enter_context(started(environment(tree)))
     if failure := made.look({}).failure:
         sys.exit(f"{name}: {failure}")
     return made
