@@ -40,8 +40,3 @@ def over(state: State) -> bool:
     pending = any(t.phase in ENDING for t in state.transfers)
     flying = any(engine.steps for engine in state.engines)
     return not pending and not flying and not unfinished(state)
-
-
-def waiting(state: State) -> str:
-    """The requests that still wait, as text."""
-    return ", ".join(f"{r.id} on {engine} ({r.status})" for engine, r in unfinished(state))

@@ -127,9 +127,7 @@ def stuck(cluster: Cluster, state: State, context: HangContext) -> tuple[Reasons
     if len(found) > WAITS_MAX:
         why.append(reason("more_wait", "{more} more requests wait", more=len(found) - WAITS_MAX))
     if not found:
-        what = literal(termination.waiting(state) or "a transfer")
-        left = [(engine, r.id, r.status) for engine, r in termination.unfinished(state)]
-        return (reason("not_finished", f"{what} has not finished", waiting=left),), About()
+        return (reason("not_finished", "a transfer has not finished"),), About()
     return tuple(why), About(found[0].engine, found[0].request)
 
 

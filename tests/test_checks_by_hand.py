@@ -229,7 +229,8 @@ def test_only_a_request_that_may_lack_blocks_is_excused(free: int, excused: bool
 
 
 def test_a_request_that_runs_is_not_excused() -> None:
-    assert termination.waiting(beside_a_lost_read(0, "running")) == "r1 on D (running)"
+    [(engine, request)] = termination.unfinished(beside_a_lost_read(0, "running"))
+    assert (engine, request.id) == ("D", "r1")
 
 
 def test_without_a_lost_read_nobody_is_excused() -> None:
