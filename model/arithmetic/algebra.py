@@ -1,32 +1,23 @@
-"""A small algebra in which one formula runs on Python ints, on columns of ints and on Z3 terms.
+"""A small algebra in which one formula runs on Python ints and on Z3 terms.
 
-`counts` is written in it, so the explorer evaluates and Z3 proves the same text. Z3 and numpy are
-imported only for terms of theirs.
+`counts` is written in it, so the explorer evaluates and Z3 proves the same text. Z3 is imported
+only for terms of its own.
 """
 
 import functools
 from typing import Any
 
 Num = Any
-"""An `int`, a numpy array of ints (a column, with one entry for each state), or a `z3.ArithRef` of
-sort Int."""
+"""An `int`, or a `z3.ArithRef` of sort Int."""
 
 Truth = Any
-"""A `bool`, a numpy array of bools, or a `z3.BoolRef`."""
-
-
-def _column(*values: Any) -> bool:
-    return any(hasattr(value, "dtype") for value in values)
+"""A `bool`, or a `z3.BoolRef`."""
 
 
 def if_(condition: Truth, then: Any, otherwise: Any) -> Any:
     """`then` if the condition holds, else `otherwise`."""
     if isinstance(condition, bool):
         return then if condition else otherwise
-    if _column(condition):
-        import numpy
-
-        return numpy.where(condition, then, otherwise)
     import z3
 
     return z3.If(condition, then, otherwise)
@@ -46,8 +37,6 @@ def both(a: Truth, b: Truth) -> Truth:
     """Conjunction; both sides are evaluated."""
     if isinstance(a, bool) and isinstance(b, bool):
         return a and b
-    if _column(a, b):
-        return a & b
     import z3
 
     return z3.And(a, b)
@@ -57,8 +46,6 @@ def either(a: Truth, b: Truth) -> Truth:
     """Disjunction; both sides are evaluated."""
     if isinstance(a, bool) and isinstance(b, bool):
         return a or b
-    if _column(a, b):
-        return a | b
     import z3
 
     return z3.Or(a, b)
@@ -67,8 +54,7 @@ def either(a: Truth, b: Truth) -> Truth:
 def div(a: Num, b: Num) -> Num:
     """Floor division by a positive number (`/` on Z3 Int terms rounds the same way for a positive
     divisor)."""
-    plain = isinstance(a, int) and isinstance(b, int)
-    return a // b if plain or _column(a, b) else a / b
+    return a // b if isinstance(a, int) and isinstance(b, int) else a / b
 
 
 def ceil_div(a: Num, b: Num) -> Num:
@@ -85,8 +71,6 @@ def not_(a: Truth) -> Truth:
     """Negation."""
     if isinstance(a, bool):
         return not a
-    if _column(a):
-        return ~a
     import z3
 
     return z3.Not(a)
