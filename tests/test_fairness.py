@@ -102,7 +102,7 @@ def found_in(cluster: Cluster, states_max: int = 10_000) -> Lasso:
         machine.take(event)
     start = machine.state
     assert start == found.state
-    assert termination.waiting(start)
+    assert termination.unfinished(start)
     possible = []
     for event in found.cycle:
         possible.append({duty(cluster, e) for e in machine.stimuli()})
