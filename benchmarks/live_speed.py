@@ -43,7 +43,7 @@ class Watching(Run):
 
 def watched(cluster: Cluster) -> Machine:
     """Live vLLM as `kvproof sample` drives it."""
-    return Watched(LiveMachine(cluster), KNOWN.values(), Counter(), Counter())
+    return Watched(LiveMachine(cluster), KNOWN.values(), Counter())
 
 
 def episode(machine: Machine, invariants: Iterable[Check], seed: int) -> int:
