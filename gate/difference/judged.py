@@ -312,7 +312,7 @@ def _follow(machine: JudgedMachine, events: Iterable[Event], checks: tuple[Check
         elif not run.dead:
             machine.recorder.skipped += 1
     drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
-    machine.judged = tuple(run.tally.judged)
+    machine.judged = tuple(name for name, times in run.tally.judged.items() if times)
 
 
 def _only_output(run: Run) -> bool:
