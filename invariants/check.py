@@ -174,16 +174,20 @@ class Asked:
         self.judged: Counter[str] = Counter()
 
     def violated(self, thing: Any) -> bool:
-        """Whether one of the checks does not hold for a thing."""
+        """Whether one of the checks does not hold for a thing. What ends with an exception is not
+        counted, because the thing is then asked about again."""
+        times: dict[str, int] = {}
         for check, ask in self._asked:
             try:
                 for judged in ask(thing):
-                    self.judged[check.id] += judged.times
+                    if judged.times:
+                        times[check.id] = times.get(check.id, 0) + judged.times
                     if judged.reasons and not judged.excuses:
                         return True
             except Exception as error:
                 error.add_note(f"in the check {check.id}")
                 raise
+        self.judged.update(times)
         return False
 
 
