@@ -13,7 +13,7 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
@@ -35,6 +35,17 @@ MACHINERY = ("check", "fault", "registry")
 """The modules there that are no author's."""
 
 
+class _RawErrors(io.FileIO):
+    """Standard error as raw bytes. What it cannot take is lost, and changes no verdict."""
+
+    def write(self, data: Any) -> int:
+        """Write bytes; returns how many were written or are lost."""
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
 def main() -> NoReturn:
     """Run the program `kvproof`, and end the process."""
     program("kvproof.cli.main")
@@ -48,8 +59,7 @@ def program(module: str) -> NoReturn:
             signal.signal(number, signal.SIG_IGN)
         # Python would first take vLLM's modules apart, which lasts seconds; threads would keep it.
         atexit._run_exitfuncs()
-        with suppress(OSError):
-            sys.stderr.flush()
+        sys.stderr.flush()
         os._exit(code)
 
 
@@ -59,8 +69,9 @@ def _ended(module: str) -> int:
     for stream in (sys.__stdin__, sys.__stdout__, sys.__stderr__):
         if stream is None:  # else the next file that is opened would be standard output
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    encoding = sys.stderr.encoding if sys.stderr is not None else "utf-8"
+    errors = io.BufferedWriter(_RawErrors(2, "wb", closefd=False))
+    sys.stderr = io.TextIOWrapper(errors, encoding=encoding, line_buffering=True)
     if closed:
         return _lost("it is closed")
     for output in (sys.stdout, sys.stderr):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,29 @@ def test_a_pipe_whose_reader_is_gone(argv: tuple[str, ...], tmp_path: Path) -> N
     os.close(writer)
     assert (ran.returncode, ran.stderr) == (READER_GONE, b"")
     assert [*tmp_path.iterdir()] == []  # nothing is written that was not asked for
+
+
+WITH_LOG_LINES = """
+import sys
+from kvproof.cli import start
+from kvproof.reports import live_line
+live_line.LINE_EVERY_S = -1
+start.main()
+"""
+
+
+@pytest.mark.parametrize("how", ["2>/dev/full", "2>&-", "2> >(:)"])
+@pytest.mark.parametrize(
+    ("argv", "code"), [(("explain", "nosuch"), 2), (("explore", "--config", "full", "--json"), 0)]
+)
+def test_a_standard_error_that_cannot_be_written_changes_no_answer(
+    argv: tuple[str, ...], code: int, how: str
+) -> None:
+    command = [sys.executable, "-c", WITH_LOG_LINES, *argv]
+    shell = ["bash", "-c", f'exec "$@" {how}', "bash", *command]
+    ran = subprocess.run(shell, env=environment(), capture_output=True, check=False)
+    assert (ran.returncode, ran.stderr) == (code, b"")
+    assert ran.stdout == b"" if code else json.loads(ran.stdout)["verdict"] == "EXHAUSTED"
 
 
 # Odd folders and locales
