@@ -7,7 +7,7 @@
 
 import contextlib
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -28,6 +28,12 @@ FINDINGS = "findings"
 
 SIZE_MAX_MIB = 2048
 
+VERSION: Final = 2
+"""The version of `campaign.json`, the only one that is read. The first had no field for it."""
+
+READS_OLDER = "9e32e107"
+"""The commit of kvproof that reads the first version."""
+
 
 class CampaignSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The settings of a campaign. Only a campaign with the same settings can be continued. `vllm`
@@ -46,6 +52,14 @@ class CampaignState(Struct, frozen=True, forbid_unknown_fields=True):
 
     settings: CampaignSettings
     progress: Progress
+    version: Literal[2] = VERSION
+
+
+class _Start(Struct, frozen=True):
+    """The fields that `campaign.json` has in each version."""
+
+    settings: msgspec.Raw
+    version: int = 1
 
 
 class CampaignFolder:
@@ -87,8 +101,15 @@ class CampaignFolder:
                 "campaign, or a trace file, such as trace.jsonl."
             )
         text = read_bytes(path, "campaign", SIZE_MAX_MIB)
-        use = "the folder of a campaign"
-        return decoded_json(text, CampaignState, f"The file {shown(path)}", use)
+        what, use = f"The file {shown(path)}", "the folder of a campaign"
+        version = decoded_json(text, _Start, what, use).version
+        if version != VERSION:
+            reads = f"the commit {READS_OLDER} of kvproof" if version < VERSION else "a newer one"
+            raise UsageError(
+                f"The campaign in {shown(self.path)} was written by another version of kvproof. "
+                f"Use a new folder, or {reads}, which reads it."
+            )
+        return decoded_json(text, CampaignState, what, use)
 
     def _results(self, merged: int) -> dict[int, UnitResult]:
         """Return the results after those that are merged. A line that was cut off is no result."""

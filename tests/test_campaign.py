@@ -160,6 +160,24 @@ def test_other_settings_are_refused(alone: Path, refused: Any, tmp_path: Path) -
     refused("campaign", "--out", str(tmp_path / "none"), "--from", str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("version", "progress", "reads"),
+    [
+        ('"version":1', '"findings_at":[]', "the commit 9e32e107 of kvproof"),
+        ('"vers":2', '"units":0', "the commit 9e32e107 of kvproof"),
+        ('"version":3', '"what_is_new":[]', "a newer one"),
+    ],
+)
+def test_a_campaign_of_another_version_says_what_reads_it(
+    version: str, progress: str, reads: str, refused: Any, tmp_path: Path
+) -> None:
+    state = f'{{"progress":{{{progress}}},"settings":{{}},{version}}}'
+    (tmp_path / STATE).write_text(state, encoding="utf-8")
+    said = refused("report", str(tmp_path))
+    assert "was written by another version of kvproof. Use a new folder, or " in said
+    assert said.endswith(f" or {reads}, which reads it.\n")
+
+
 def test_a_unit_of_a_dying_worker_is_given_out_again_and_then_given_up() -> None:
     def dies(_unit: bytes) -> bytes:
         os._exit(1)
