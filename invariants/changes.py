@@ -40,21 +40,27 @@ def requests(engines: Engines) -> Iterator[Requests]:
 
 
 class Scheduled(NamedTuple):
-    """A step of a scheduler: the event with its choices, and the engine before and after it."""
+    """A step of a scheduler: the event, its choices, and the engine before and after it. The `step`
+    has all engines. An engine that died in a step has not ended it, and it is not judged."""
 
+    step: Step
     event: Schedule
     before: Engine
     after: Engine
 
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """The choices of the scheduler."""
+        return self.event.chose or ()
+
 
 def scheduled(step: Step) -> Scheduled | None:
-    """A step of a scheduler. None if the step is another event, or if its engine died in it, so
-    that the scheduler has not ended the step."""
+    """A step of a scheduler. None if the step is another event, or if its engine died in it."""
     event = step.event
     if not isinstance(event, Schedule):
         return None
     after = step.after.engine(event.engine)
-    return None if after.dead else Scheduled(event, step.before.engine(event.engine), after)
+    return None if after.dead else Scheduled(step, event, step.before.engine(event.engine), after)
 
 
 def choices(step: Step) -> tuple[Choice, ...]:

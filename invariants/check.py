@@ -26,6 +26,7 @@ from itertools import chain
 from types import UnionType
 from typing import Any, Literal, NamedTuple, TypeAlias, Union, get_args, get_origin, get_type_hints
 
+from kvproof.invariants.changes import Scheduled, scheduled
 from kvproof.model.because import NOTHING, About, Judged, Reasons
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
@@ -214,6 +215,8 @@ def check(
 
     def declare(function: Function) -> Check:
         judged, given = _parameters(function)
+        if judged == (Scheduled,):
+            judged, function = (Step,), _of_scheduler(function)
         of_steps = any(each in (Engine, State, Step) for each in judged)
         whole = (Need.STATE,) if of_steps else ()
         declared = Check(
@@ -244,6 +247,17 @@ def check(
     return declare
 
 
+def _of_scheduler(function: Function) -> Function:
+    """A function that judges steps, and asks `function` of those of a scheduler."""
+
+    @functools.wraps(function)
+    def of_step(step: Step, **named: Any) -> Iterable[Judged]:
+        made = scheduled(step)
+        return function(made, **named) if made is not None else ()
+
+    return of_step
+
+
 def _place(function: Function) -> str:
     """The file and the line of a function."""
     code = inspect.unwrap(function).__code__
@@ -264,7 +278,7 @@ def _parameters(function: Function) -> tuple[tuple[type, ...], tuple[str, ...]]:
     if not names or names[0] not in types:
         raise UsageError(
             f"{where} does not say what it judges. Use a first parameter with a type: Engine, "
-            "State, Step, or a fact."
+            "State, Step, Scheduled, or a fact."
         )
     for name in names[1:]:
         if name not in GIVEN:

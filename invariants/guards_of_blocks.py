@@ -7,11 +7,11 @@ from kvproof.invariants.arithmetic import first_token_read
 from kvproof.invariants.changes import (
     Engines,
     Requests,
+    Scheduled,
     alive,
     blocks_of,
     choices,
     requests,
-    scheduled,
     taken,
 )
 from kvproof.invariants.check import check
@@ -92,7 +92,7 @@ def _about_choice(engine: str, choice: Choice, block: int, how: str, says: str) 
     severity=Severity.WRONG_TOKENS,
     needs=(Need.CHOSEN_BLOCKS,),
 )
-def taken_blocks_were_free(step: Step) -> Iterator[Judged]:
+def taken_blocks_were_free(made: Scheduled) -> Iterator[Judged]:
     """If a block is allocated while another request holds it, or is freed once too often, two
     requests write it (vllm#44409, vllm#46240).
 
@@ -101,12 +101,9 @@ def taken_blocks_were_free(step: Step) -> Iterator[Judged]:
     The blocks of copies are not checked here: they are held until the copies are made at the end of
     the step.
     """
-    made = scheduled(step)
-    if made is None:
-        return
-    _, before, after = made
+    before, after = made.before, made.after
     held = Counter({number: block.refs for number, block in enumerate(before.blocks)})
-    for chosen in choices(step):
+    for chosen in made.choices:
         for block in blocks_of(chosen, "hit"):
             held[block] += 1
         for block in blocks_of(chosen, "freed"):
@@ -121,7 +118,7 @@ def taken_blocks_were_free(step: Step) -> Iterator[Judged]:
             held[block] += 1
     held += _deferred(after)
     held.subtract(_deferred(before))
-    copied = {b for c in step.effects.copies if c.engine == after.name for b in c[1:]}
+    copied = {b for c in made.step.effects.copies if c.engine == after.name for b in c[1:]}
     right = 0
     for number, now in enumerate(after.blocks):
         if number in copied or number == NULL:
@@ -165,19 +162,16 @@ def _serves(cfg: EngineConfig, group: Group, key: str, position: int, admission:
     severity=Severity.WRONG_TOKENS,
     needs=(Need.HIT_BLOCKS,),
 )
-def hit_blocks_are_cached(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def hit_blocks_are_cached(made: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """A hit gives a request the blocks that are cached under the request's own prefixes. A block
     that is cached under another prefix, or not cached, belongs to another prompt (vllm#53142).
 
     A hit that ends inside an attention block may use a block cached under a longer prefix. A Mamba
     state is valid only at the end of the hit.
     """
-    made = scheduled(step)
-    if made is None:
-        return
     cfg = cluster.engine(made.after.name)
-    admissions = {a.request: a for a in step.effects.admissions}
-    for chosen in choices(step):
+    admissions = {a.request: a for a in made.step.effects.admissions}
+    for chosen in made.choices:
         if not isinstance(chosen, Admit) or chosen.request not in admissions:
             continue
         admission = admissions[chosen.request]
@@ -400,17 +394,14 @@ def entry_is_lost_with_its_block(step: Step, cluster: Cluster) -> Iterator[Judge
     severity=Severity.LEAK,
     needs=(Need.LEFT_BEHIND, Need.COMPUTED),
 )
-def passed_blocks_are_freed(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def passed_blocks_are_freed(made: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """A window reads a fixed number of tokens. Blocks of earlier tokens serve no step, and keep
     other requests waiting (compare vllm#39734). `no_more_is_held_than_is_read` permits a request as
     many blocks as its longest step needs; here each block that is passed counts, from the next step
     of the request on. Tokens of steps in flight are not passed: their output may take them back.
     """
-    made = scheduled(step)
-    if made is None:
-        return
     groups = cluster.engine(made.after.name).groups
-    for chosen in choices(step):
+    for chosen in made.choices:
         before, after = made.before.find(chosen.request), made.after.find(chosen.request)
         # Cannot be judged: a request that is admitted in this step, or that loses all its blocks.
         if not isinstance(chosen, Compute) or not before or not after or before.status != RUNNING:

@@ -4,7 +4,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 
-from kvproof.invariants.changes import alive, choices, requests, scheduled
+from kvproof.invariants.changes import Scheduled, alive, requests
 from kvproof.invariants.check import check
 from kvproof.model.because import Excuse, Judged, Reason, because, choice, holds, holds_if, reason
 from kvproof.model.config import Cluster, EngineConfig
@@ -101,17 +101,14 @@ def _too_many(cfg: EngineConfig, before: Engine, request: Request, count: int) -
     severity=Severity.CRASH,
     needs=(Need.BATCH,),
 )
-def step_keeps_its_limits(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def step_keeps_its_limits(made: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """A step is a batch of at most `max_num_batched_tokens` tokens and `max_num_seqs` requests, and
     the buffers of the worker have no room for more. A request is in the batch once. Its tokens are
     known, or steps in flight sample them, or a drafter proposes them (vllm#46974, vllm#53130).
     Beside other requests it gets at most `long_prefill_token_threshold` tokens, so that it leaves
     tokens for them."""
-    made = scheduled(step)
-    if made is None:
-        return
-    event, before, after = made
-    cfg, tokens = cluster.engine(after.name), batch(event)
+    before, after = made.before, made.after
+    cfg, tokens = cluster.engine(after.name), batch(made.event)
     yield holds_if(tokens.total() <= cfg.chunk_tokens) or because(
         reason(
             "tokens_of_a_step",
@@ -152,14 +149,11 @@ def step_keeps_its_limits(step: Step, cluster: Cluster) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
     needs=(Need.ADMITTED,),
 )
-def admitted_request_was_waiting(step: Step) -> Iterator[Judged]:
+def admitted_request_was_waiting(of_step: Scheduled) -> Iterator[Judged]:
     """If a request is admitted while it holds blocks, it loses these blocks. If it is admitted
     while an earlier token is pending, this token gets a wrong position (vllm#48245)."""
-    of_step = scheduled(step)
-    if of_step is None:
-        return
     before, admitted = of_step.before, reason("is_admitted", "it is admitted")
-    for made in choices(step):
+    for made in of_step.choices:
         request = before.find(made.request)
         if request is None or not isinstance(made, Admit | FinishLoad):
             continue

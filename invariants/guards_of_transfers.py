@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvproof.invariants.changes import alive, scheduled
+from kvproof.invariants.changes import Scheduled, alive
 from kvproof.invariants.check import check
 from kvproof.model.because import Judged, because, holds_if, reason
 from kvproof.model.config import Cluster
@@ -43,15 +43,13 @@ def _by_the_other_engine(cluster: Cluster, step: Step, admission: Admission) -> 
     severity=Severity.WRONG_TOKENS,
     needs=(Need.OFFERED,),
 )
-def load_is_offered(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def load_is_offered(made: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """If a request counts tokens as loaded that nothing loads, it reads the old content of the
     blocks at these positions (vllm#37310, vllm#44526)."""
-    if scheduled(step) is None:
-        return
-    for admission in step.effects.admissions:
+    for admission in made.step.effects.admissions:
         if not admission.external:
             continue
-        offered = _offered(cluster, step, admission)
+        offered = _offered(cluster, made.step, admission)
         yield holds_if(admission.hit + admission.external <= offered) or because(
             reason(
                 "is_offered", "{engine} is offered {offered} tokens of {request}", offered=offered

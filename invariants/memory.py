@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvproof.invariants.changes import choices, scheduled, taken
+from kvproof.invariants.changes import Scheduled, taken
 from kvproof.invariants.check import check
 from kvproof.invariants.parties import filled_by, given_to_connector
 from kvproof.model.because import Judged, Reason, because, holds, reason
@@ -232,7 +232,7 @@ def writer_is_alone(step: Step, cluster: Cluster) -> Iterator[Judged]:
     severity=Severity.WRONG_TOKENS,
     needs=(Need.ERASED, Need.ERASED_FOR_STATES),
 )
-def new_blocks_are_zeroed(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def new_blocks_are_zeroed(made: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """In a model with Mamba layers, attention blocks and states share their memory. An attention
     kernel that reads a whole block meets the old values of a state in the slots that are not
     written yet, and these may be no numbers at all. So the worker erases new attention blocks
@@ -241,13 +241,11 @@ def new_blocks_are_zeroed(step: Step, cluster: Cluster) -> Iterator[Judged]:
     Blocks that the connector gets to fill are not judged. What is taken for a load is judged only
     where its transfer says what it gets.
     """
-    made, zeroed = scheduled(step), step.effects.zeroed
-    if made is None or zeroed is None:
+    after, zeroed = made.after, made.step.effects.zeroed
+    groups = cluster.engine(after.name).groups
+    if zeroed is None or all(group.attention for group in groups):
         return
-    after, groups = made.after, cluster.engine(made.after.name).groups
-    if all(group.attention for group in groups):
-        return
-    for choice in choices(step):
+    for choice in made.choices:
         request = after.find(choice.request)
         if not isinstance(choice, Admit | Compute) or request is None:
             continue
@@ -256,7 +254,7 @@ def new_blocks_are_zeroed(step: Step, cluster: Cluster) -> Iterator[Judged]:
             kept = [block for block in new if block not in zeroed]
             yield holds(len(new) - len(kept))
             # Cannot be judged: blocks for a load of which no transfer says what it fills.
-            given = given_to_connector(cluster, step.after, after.name) if kept else {}
+            given = given_to_connector(cluster, made.step.after, after.name) if kept else {}
             if isinstance(choice, Admit) and request.id not in given.values():
                 continue
             for block in kept:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kvproof.invariants.arithmetic import blocks_begun
-from kvproof.invariants.changes import scheduled
+from kvproof.invariants.changes import Scheduled
 from kvproof.invariants.check import check
 from kvproof.invariants.guards_of_requests import batch
 from kvproof.model.because import Excuse, Judged, because, choice, holds, reason, release
 from kvproof.model.config import Cluster, EngineConfig
 from kvproof.model.config.sides import incoming, is_reverse
-from kvproof.model.events import Admit, Choice, Compute, Preempt, Release, Schedule
+from kvproof.model.events import Admit, Compute, Preempt, Release
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
@@ -25,7 +25,6 @@ from kvproof.model.state import (
     Engine,
     Request,
 )
-from kvproof.model.step import Step
 
 READY = (WAITING, PREEMPTED, LOADED, FAILED)
 """Statuses in which a step may admit a request."""
@@ -82,8 +81,7 @@ class _Rest(NamedTuple):
 
     cluster: Cluster
     cfg: EngineConfig
-    step: Step
-    choices: tuple[Choice, ...]
+    made: Scheduled
     done: set[str]
     left: int
     given_back: int
@@ -91,29 +89,22 @@ class _Rest(NamedTuple):
     running: list[Request]
     waiting: list[Request]
 
-    @property
-    def before(self) -> Engine:
-        """The engine before the step."""
-        return self.step.before.engine(self.cfg.name)
 
-
-def _rest_of(cluster: Cluster, cfg: EngineConfig, step: Step, event: Schedule, left: int) -> _Rest:
-    before, after = step.before.engine(cfg.name), step.after.engine(cfg.name)
-    choices = event.chose or ()
-    done = {made.request for made in choices if isinstance(made, Admit | Compute | Preempt)}
+def _rest_of(cluster: Cluster, cfg: EngineConfig, made: Scheduled, left: int) -> _Rest:
+    before, after = made.before, made.after
+    done = {each.request for each in made.choices if isinstance(each, Admit | Compute | Preempt)}
     runners = filter(None, map(before.find, before.running))
     places = cfg.max_requests - len(after.running)
     paused = sum(r.status == PAUSED for r in before.requests)
     waiting = (r for r in before.requests if r.id not in done and _can_be_admitted(before, r))
     free = len(after.free)
     # The worker copies a block before the step, and its source is free only then.
-    usable = free - sum(copy.engine == cfg.name for copy in step.effects.copies)
-    preempts = any(isinstance(made, Preempt) for made in choices)
+    usable = free - sum(copy.engine == cfg.name for copy in made.step.effects.copies)
+    preempts = any(isinstance(each, Preempt) for each in made.choices)
     return _Rest(
         cluster,
         cfg,
-        step,
-        choices,
+        made,
         done,
         left,
         free,
@@ -131,10 +122,10 @@ def _can_be_admitted(engine: Engine, request: Request) -> bool:
 
 def _why_runner_waits(rest: _Rest, request: Request) -> Iterator[Excuse]:
     """The excuses of a step that passes over a running request."""
-    queue, cfg = rest.before.running, rest.cfg
+    queue, cfg = rest.made.before.running, rest.cfg
     place = queue.index(request.id)
     in_front = {*queue[:place]}
-    for made in rest.choices:
+    for made in rest.made.choices:
         if isinstance(made, Preempt) and made.request == made.needy in in_front:
             yield release("a request in front of it gave up its own blocks, and the step ended")
         if isinstance(made, Release) and made.request in in_front:
@@ -142,13 +133,13 @@ def _why_runner_waits(rest: _Rest, request: Request) -> Iterator[Excuse]:
     lacks = [
         each
         for each in rest.running
-        if further_blocks(cfg, each, rest.before.placeholders(each.id)) > rest.all_along
+        if further_blocks(cfg, each, rest.made.before.placeholders(each.id)) > rest.all_along
     ]
     if any(each.id in in_front for each in lacks):
         yield choice("a request in front of it may lack blocks, and requests are served in order")
     if request in lacks:
         yield choice("the blocks may not be enough for all of its tokens and drafts")
-    if len(request.output) + rest.before.placeholders(request.id) >= request.max_tokens:
+    if len(request.output) + rest.made.before.placeholders(request.id) >= request.max_tokens:
         yield choice("the output that it waits for may be its last")
     yield from _too_few_left(rest)
 
@@ -166,9 +157,9 @@ def _without_copies(rest: _Rest) -> int:
 def _why_not_admitted(rest: _Rest) -> Iterator[Excuse]:
     """The excuses of a step that leaves requests waiting."""
     cfg = rest.cfg
-    if any(isinstance(made, Preempt) for made in rest.choices):
+    if any(isinstance(made, Preempt) for made in rest.made.choices):
         yield choice("a request was preempted, and an admission might take what it gave up")
-    if any(isinstance(made, Release) for made in rest.choices):
+    if any(isinstance(made, Release) for made in rest.made.choices):
         yield choice("a running request lacks blocks")
     if rest.left <= cfg.drafts:
         yield choice("fewer tokens are left than a sample has with its drafts")
@@ -190,7 +181,7 @@ def _why_not_loaded(rest: _Rest, needed: int) -> Iterator[Excuse]:
     """The excuses of a step that begins no load for those who wait, who need `needed` blocks. Who
     loads cannot be preempted, so a load takes no blocks that others need for all of their tokens,
     those to come among them."""
-    others = (r for r in rest.step.after.engine(rest.cfg.name).requests if r.tables)
+    others = (r for r in rest.made.after.requests if r.tables)
     if needed + sum(further_blocks(rest.cfg, r, r.max_tokens) for r in others) > rest.all_along:
         yield choice("a load would take blocks that others need for their tokens")
     if any(_turn_has_loaded(rest, request) for request in rest.waiting):
@@ -200,14 +191,14 @@ def _why_not_loaded(rest: _Rest, needed: int) -> Iterator[Excuse]:
 def _turn_has_loaded(rest: _Rest, request: Request) -> bool:
     """Whether the transfer from which a follow-up turn may load is over, well or not."""
     name = incoming(rest.cluster, rest.cfg.name, request.id)
-    over = rest.step.before.phase(name) in (Phase.CLOSED, Phase.REFUSED, Phase.ABANDONED)
+    over = rest.made.step.before.phase(name) in (Phase.CLOSED, Phase.REFUSED, Phase.ABANDONED)
     return is_reverse(name) and over
 
 
 def _may_hit_a_new_state(rest: _Rest, request: Request) -> bool:
     """Whether a request could hit a state of another request that the step computes."""
     shortest = request.tokens[: rest.cfg.hit_unit]
-    others = filter(None, map(rest.before.find, rest.done))
+    others = filter(None, map(rest.made.before.find, rest.done))
     return any(other.tokens.startswith(shortest) for other in others)
 
 
@@ -217,7 +208,7 @@ def _may_hit_a_new_state(rest: _Rest, request: Request) -> bool:
     severity=Severity.LOST_PERFORMANCE,
     needs=(Need.ROOM,),
 )
-def room_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def room_is_used(made: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """The loop over the running requests lost its position after a preemption, and skipped the next
     request for one step (vllm#49206). Nothing fails; the skipped request is late by one step each
     time.
@@ -236,16 +227,12 @@ def room_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
     it. A follow-up turn waits for another load where its only load is over. No reason is known for
     either.
     """
-    made = scheduled(step)
-    if made is None:
-        return  # cannot be judged: an engine that died in a step has not ended it
-    event = made.event
-    cfg, served = cluster.engine(event.engine), batch(event)
+    cfg, served = cluster.engine(made.after.name), batch(made.event)
     yield holds(len(served))
     left = cfg.chunk_tokens - served.total()
     if left <= 0:
         return
-    rest = _rest_of(cluster, cfg, step, event, left)
+    rest = _rest_of(cluster, cfg, made, left)
     for request in (*rest.running, *rest.waiting):
         if _least_blocks(cfg, request) <= rest.given_back:
             runs = request.status == RUNNING

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from kvproof.invariants.changes import Scheduled
 from kvproof.invariants.check import check
 from kvproof.invariants.room import READY, has_pending_output
 from kvproof.model.because import (
@@ -293,7 +294,7 @@ def _admitted(before: Engine, event: Schedule) -> dict[str, bool]:
     severity=Severity.LOST_PERFORMANCE,
     needs=(Need.WATERMARK,),
 )
-def watermark_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def watermark_is_kept(made: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """With a watermark, an admission beside running requests leaves blocks free, so that these
     requests can grow (vllm#44594). If an admission takes these blocks, the requests that run
     preempt each other soon.
@@ -301,13 +302,10 @@ def watermark_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
     The first request of an idle engine may take all blocks. A step in which a prediction is wrong
     is excused: `predicted_is_taken` reports that.
     """
-    event = step.event
-    if not isinstance(event, Schedule) or not cluster.engine(event.engine).watermark_blocks:
+    after, kept = made.after, cluster.engine(made.after.name).watermark_blocks
+    admitted = _admitted(made.before, made.event) if kept else {}
+    if not admitted:
         return
-    after, kept = step.after.engine(event.engine), cluster.engine(event.engine).watermark_blocks
-    admitted = _admitted(step.before.engine(event.engine), event)
-    if not admitted or after.dead:
-        return  # nothing to judge; of an engine that died in a step, it cannot be judged
     yield holds_if(len(after.free) >= kept) or because(
         reason("leaves_free", "an admission on {engine} leaves {kept} blocks free", kept=kept),
         reason(
@@ -316,7 +314,7 @@ def watermark_is_kept(step: Step, cluster: Cluster) -> Iterator[Judged]:
             requests=admitted,
             free=len(after.free),
         ),
-        excuses=_why_below_watermark(step, admitted),
+        excuses=_why_below_watermark(made.step, admitted),
         engine=after.name,
         request=next(reversed(admitted)),
     )
@@ -335,7 +333,7 @@ def _why_below_watermark(step: Step, admitted: dict[str, bool]) -> Iterator[Excu
     severity=Severity.CRASH,
     needs=(Need.PLACES,),
 )
-def worker_forgets_who_left(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def worker_forgets_who_left(made: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """The worker has `max_num_seqs` places for requests. A paused session keeps its place although
     it does not run, and the scheduler did not count it. It also did not report to the worker which
     requests a reset had preempted. The worker had more requests than places and failed
@@ -344,12 +342,7 @@ def worker_forgets_who_left(step: Step, cluster: Cluster) -> Iterator[Judged]:
     After a step, the worker has no more requests than places. Each of them is unfinished and holds
     blocks: a preempted request, which starts over, has left.
     """
-    event, places = step.event, step.effects.places
-    if not isinstance(event, Schedule) or not places:
-        return
-    engine = step.after.engine(event.engine)
-    if engine.dead:
-        return
+    engine, places = made.after, made.step.effects.places or ()
     most = cluster.engine(engine.name).max_requests
     if len(places) > most:
         yield because(

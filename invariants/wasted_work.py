@@ -4,7 +4,7 @@ them fully, so pairs of base and head are judged by them."""
 from collections.abc import Iterator
 from itertools import takewhile
 
-from kvproof.invariants.changes import scheduled
+from kvproof.invariants.changes import Scheduled
 from kvproof.invariants.check import check
 from kvproof.invariants.guards_of_requests import batch
 from kvproof.invariants.room import further_blocks
@@ -22,13 +22,10 @@ from kvproof.model.step import Admission, Step
     severity=Severity.LOST_PERFORMANCE,
     ideal=True,
 )
-def budget_is_used(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def budget_is_used(of_step: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """A prompt is computed in chunks, each as long as the token budget of the step allows. A chunk
     that is shorter than it need be costs a step more, and nothing fails."""
-    of_step = scheduled(step)
-    if of_step is None:
-        return  # cannot be judged: an engine that died in a step has not ended it
-    event, before, after = of_step
+    _, event, before, after = of_step
     cfg, served = cluster.engine(event.engine), batch(event)
     left = cfg.chunk_tokens - served.total()
     for name, count in served.items():
@@ -73,13 +70,10 @@ def _why_shorter(
     severity=Severity.LOST_PERFORMANCE,
     ideal=True,
 )
-def cached_tokens_are_not_computed(step: Step, cluster: Cluster) -> Iterator[Judged]:
+def cached_tokens_are_not_computed(of_step: Scheduled, cluster: Cluster) -> Iterator[Judged]:
     """What the cache has need not be computed again: a request hits it when it is admitted. If two
     requests with one prompt are admitted before either is computed, both compute it."""
-    of_step = scheduled(step)
-    if of_step is None:
-        return  # cannot be judged: an engine that died in a step has not ended it
-    event, before, after = of_step
+    step, event, before, after = of_step
     cfg = cluster.engine(event.engine)
     looked_up = {each.request: each.cached for each in step.effects.admissions}
     for name, count in batch(event).items():
@@ -176,13 +170,10 @@ def no_step_comes_after_the_last_token(step: Step) -> Iterator[Judged]:
     severity=Severity.LOST_PERFORMANCE,
     ideal=True,
 )
-def preempted_blocks_are_needed(step: Step) -> Iterator[Judged]:
+def preempted_blocks_are_needed(of_step: Scheduled) -> Iterator[Judged]:
     """A preempted request computes its tokens again. If as many blocks are free after the step as
     the request gave up, the step could have done without them."""
-    of_step = scheduled(step)
-    if of_step is None:
-        return  # cannot be judged: an engine that died in a step has not ended it
-    event, before, after = of_step
+    _, event, before, after = of_step
     free = len(after.free)
     for made in event.chose or ():
         request = before.find(made.request)
