@@ -1,5 +1,5 @@
-"""Two stores for the connector kit: one that loads and saves within the step, and one that loads in
-a later step and saves when a request has ended. Both keep whole blocks of prompts in a dict."""
+"""Stores for the connector kit: one that loads and saves within the step, and one that loads in a
+later step and saves when a request has ended. All keep whole blocks of prompts in a dict."""
 
 from typing import Any, ClassVar
 
@@ -145,3 +145,24 @@ class LaterStore(Store):
     """Loads in a later step, and saves when a request has ended; until then it keeps the blocks."""
 
     later = True
+
+
+class GlobalStore(Store):
+    """What one engine stored, the next one loads, as from a server that outlives its engines. It is
+    for engines of one model and one size of blocks."""
+
+    kept: ClassVar[dict[Key, dict[str, torch.Tensor]]] = {}
+
+    def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
+        before = dict(self.kept)
+        super().__init__(vllm_config, role, kv_cache_config)
+        self.kept.update(before)
+
+
+class SaltlessStore(GlobalStore):
+    """One that forgets the salts of requests."""
+
+    kept: ClassVar[dict[Key, dict[str, torch.Tensor]]] = {}
+
+    def beside(self, request: Any) -> tuple[Any, ...]:
+        return (None, *super().beside(request)[1:])

@@ -105,16 +105,6 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
         assert ("mended", rule) in told
 
 
-def test_what_both_break_is_still_there() -> None:
-    wrong = "tests.connectors.mistakes:LayersAreSwapped"
-    for found in both(wrong, wrong):
-        assert not found.introduced
-        assert not list(found.of_base())
-        assert {one.signature.check for _, one in found.still_there()} >= {
-            RULE_OF["LayersAreSwapped"]
-        }
-
-
 class WrongBesideAWindow(Storeless):
     """It keeps the blocks of an ended request for ever where there are several cache groups."""
 
