@@ -11,9 +11,11 @@ finding count what was judged up to it.
 
 import argparse
 import json
-import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -100,21 +102,11 @@ def main() -> None:
     parser.add_argument("--vllm", action="append", metavar="WHICH")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--examples", type=int, default=100)
-    parser.add_argument("--alone", action="store_true", help="print the results of one vLLM")
     args = parser.parse_args()
     trees = args.vllm or [None]
-    if args.alone:
-        print(json.dumps(one(trees[0], args.seeds, args.examples)))
-        return
-    common = ["--alone", f"--seeds={args.seeds}", f"--examples={args.examples}"]
-    processes = []
-    for tree in trees:
-        which = ["--vllm", tree] if tree else []
-        command = [sys.executable, __file__, *common, *which]
-        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
-    outputs = [process.communicate()[0] for process in processes]
-    made = page([json.loads(output.splitlines()[-1]) for output in outputs])
-    PAGE.write_text(made, encoding="utf-8")
+    with ProcessPoolExecutor(len(trees), get_context("spawn"), max_tasks_per_child=1) as pool:
+        runs = [*pool.map(one, trees, repeat(args.seeds), repeat(args.examples))]
+    PAGE.write_text(page(runs), encoding="utf-8")
 
 
 if __name__ == "__main__":

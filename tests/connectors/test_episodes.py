@@ -123,12 +123,11 @@ STORED = (*FAMILIES, ResetCache(), *FAMILIES)
 @topic
 def each_loads_what_it_stored() -> Episodes:
     for name in sorted(SHIPPED.keys() - NOT_WHOLE):
+        subject = SHIPPED[name].subject
         less = "stored_prefix_is_offered" if name in STORES_LESS else ""
-        for groups in (FULL, BESIDE_WINDOW, STATES):
-            taken = groups == FULL or name not in ONE_GROUP | SMALL
-            for late in (
-                (False, True) if taken and SHIPPED[name].subject.takes(groups, False) else ()
-            ):
+        several = () if name in ONE_GROUP | SMALL else (BESIDE_WINDOW, STATES)
+        for groups in (each for each in (FULL, *several) if subject.takes(each, False)):
+            for late in (False, True):
                 engine, copies = engine_of(groups), Copies(late, 1)
                 yield of(name, *STORED, engine=engine, copies=copies, breaks=less)
 
@@ -247,13 +246,12 @@ def with_rows(rows: Rows | None, family: int = 0) -> tuple[Any, ...]:
 def equal_embeddings_are_offered_and_others_are_not() -> Episodes:
     used = with_rows(Rows(0, 8))
     others = with_rows(None), with_rows(Rows(4, 4)), with_rows(Rows(0, 8), family=3)
-    for name in EMBEDDED if adapt.mixes_embeddings() else ():
+    names = "offloading-roomy", "mooncake-store", "nixl-pull"
+    for name in names if adapt.mixes_embeddings() else ():
         yield of(name, *used, ResetCache(), *used)
         for other in others:
             yield of(name, *used, *other, judged={})
 
-
-EMBEDDED = "offloading-roomy", "mooncake-store", "nixl-pull"
 
 # P and D.
 
@@ -286,7 +284,7 @@ def d_gets_the_state_and_computes_the_last_token() -> Episodes:
 
 @topic
 def a_client_may_go_away_in_each_phase() -> Episodes:
-    for steps in range(1, 7):
+    for steps in range(1, 8):
         both = RunSteps(steps), AbortRequest(0), RunSteps(1), AbortRequest(1)
         yield of("nixl-pull", *PROMPTS, *both, copies=LATE, judged={})
         for which in range(4):
