@@ -1,5 +1,5 @@
 """A reproducer with a `patch` runs twice: on vLLM as it is released, and with its patch. The others
-have a diff on their page, and no engine is run with it."""
+have a diff on their page."""
 
 import pytest
 

@@ -81,7 +81,7 @@ def test_it_fails_as_released_for_the_stated_reason_and_passes_patched(
 @pytest.mark.live
 def test_they_fail_and_pass_in_their_folders_too() -> None:
     """There they import the helpers, and `findings/conftest.py` applies the patches."""
-    names = ["uncomputed_stays_cached", "copies_in_one_batch"]
+    names = ["window_of_loaded_tokens", "fewer_than_none_predicted"]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     command += [f"findings/{name}" for name in names]
     done = subprocess.run(

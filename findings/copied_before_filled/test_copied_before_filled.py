@@ -12,12 +12,8 @@ vLLM waits one step for states that are cached in the same step (`cached_blocks_
 not wait for attention blocks, and need not if they are read in place.
 """
 
-from typing import Any
-
-import pytest
 import torch
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 from vllm.v1.request import Request
 from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
@@ -26,34 +22,6 @@ from findings.helpers.utils import create_request, make_kv_cache_config
 FAILS_WITH = "is copied before"
 
 NUM_BLOCKS, BLOCK_SIZE, HASH_SIZE = 20, 32, 16
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hit inside a block that this step fills waits for the next step, as for a state."""
-    cache = FullAttentionManager.cache_blocks
-    predict = FullAttentionManager.get_num_blocks_to_allocate
-    filled: set[int] = set()
-
-    def caching(self: Any, request: Any, num_tokens: int, *args: Any, **kwargs: Any) -> None:
-        blocks = self.req_to_blocks[request.request_id]
-        known = {block.block_id for block in blocks if block.block_hash is not None}
-        cache(self, request, num_tokens, *args, **kwargs)
-        filled.update(b.block_id for b in blocks if b.block_hash is not None)
-        filled.difference_update(known)
-
-    def predicting(
-        self: Any, name: str, tokens: int, hit: Any, total: int, local: int, *args: Any, **kw: Any
-    ) -> int:
-        if self._has_partial_local_hit(hit, local) and hit[-1].block_id in filled:
-            return int(self.block_pool.num_gpu_blocks) + 1
-        return int(predict(self, name, tokens, hit, total, local, *args, **kw))
-
-    def starting(_self: Any) -> None:
-        filled.clear()
-
-    monkeypatch.setattr(FullAttentionManager, "cache_blocks", caching)
-    monkeypatch.setattr(FullAttentionManager, "get_num_blocks_to_allocate", predicting)
-    monkeypatch.setattr(FullAttentionManager, "new_step_starts", starting)
 
 
 def compute(manager: KVCacheManager, request: Request, end: int) -> int | None:

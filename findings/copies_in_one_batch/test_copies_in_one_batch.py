@@ -13,12 +13,8 @@ Under dense retention, the Mamba state at the end of the block is cached in the 
 the second request waits for it.
 """
 
-from typing import Any
-
-import pytest
 import torch
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import KVCacheBlockCopy
 from vllm.v1.request import Request
 from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
@@ -28,23 +24,6 @@ FAILS_WITH = "is filled with what block"
 
 NUM_BLOCKS, BLOCK_SIZE, HASH_SIZE = 100, 32, 16
 WARM, LONG = BLOCK_SIZE + HASH_SIZE + 1, 4 * BLOCK_SIZE  # tokens of two prompts with one prefix
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy of a copy of the same step is made from the first source."""
-    released = KVCacheManager.take_kv_cache_block_copies
-
-    def take(self: Any) -> Any:
-        copies, retained = released(self)
-        origin: dict[int, int] = {}
-        straight = []
-        for copy in copies:
-            source = origin.get(copy.src_block_id, copy.src_block_id)
-            origin[copy.dst_block_id] = source
-            straight.append(KVCacheBlockCopy(src_block_id=source, dst_block_id=copy.dst_block_id))
-        return straight, retained
-
-    monkeypatch.setattr(KVCacheManager, "take_kv_cache_block_copies", take)
 
 
 def compute(manager: KVCacheManager, request: Request, end: int) -> int | None:

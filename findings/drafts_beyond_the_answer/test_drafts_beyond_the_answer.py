@@ -7,9 +7,6 @@ that, the next step fails an assertion.
 On 0.32.0 [released] fails and [patched] passes. 0.33.0 does not count them.
 """
 
-from typing import Any
-
-import pytest
 from vllm.config import SpeculativeConfig
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
@@ -28,21 +25,6 @@ FAILS_WITH = "of the next part count as computed and never were"
 FIRST, NEXT = 30, 5  # tokens of the parts of the session
 ANSWER = 2  # max_tokens of each part
 DRAFTS = [1, 2, 3]
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens that are cut off at the end of an answer no longer count as computed."""
-    released = Scheduler._update_request_with_output
-
-    def update(
-        self: Any, request: Request, tokens: list[int], is_stale: bool = False
-    ) -> tuple[list[int], bool]:
-        given = len(tokens)
-        kept, stopped = released(self, request, tokens, is_stale=is_stale)
-        request.num_computed_tokens -= 0 if is_stale else given - len(kept)
-        return kept, stopped
-
-    monkeypatch.setattr(Scheduler, "_update_request_with_output", update)
 
 
 def make_part(tokens: int) -> Request:

@@ -7,11 +7,7 @@ prompt again. The output is correct; P's work and the blocks of the transfer are
 
 from typing import Any
 
-import pytest
 import torch
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
-    NixlPullConnectorScheduler,
-)
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
@@ -25,21 +21,6 @@ FAILS_WITH = "computes them again"
 BLOCK_SIZE = 16
 NUM_TOKENS = 100
 HIDDEN_SIZE = 8
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without token ids, the prompt is as long as its embeddings."""
-    released = NixlPullConnectorScheduler.get_num_new_matched_tokens
-
-    def matched(self: Any, request: Request, num_computed_tokens: int) -> Any:
-        params = request.kv_transfer_params or {}
-        if request.prompt_token_ids is None and params.get("do_remote_prefill"):
-            offered = self._get_remote_prefill_token_count(request.num_prompt_tokens)
-            if offered > num_computed_tokens:
-                return offered - num_computed_tokens, True
-        return released(self, request, num_computed_tokens)
-
-    monkeypatch.setattr(NixlPullConnectorScheduler, "get_num_new_matched_tokens", matched)
 
 
 def make_scheduler(role: str) -> Scheduler:

@@ -7,11 +7,8 @@ is a hash map entry, and with KV events a `BlockStored`, that no lookup can hit.
 """
 
 from dataclasses import replace
-from typing import Any
 
-import pytest
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
 
 from findings.helpers.utils import create_request, make_kv_cache_config
 
@@ -20,17 +17,6 @@ FAILS_WITH = "of the cached entries no lookup uses"
 HASH_SIZE = 16
 BLOCK_SIZE = 2 * HASH_SIZE
 NUM_TOKENS = 2 * BLOCK_SIZE
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of a prompt is cached only if hits are finer than the block."""
-    released = FullAttentionManager._cache_partial_tail_block
-
-    def cache(self: Any, request: Any, num_tokens: int) -> None:
-        if self.cache_hit_alignment_tokens < self.block_size:
-            released(self, request, num_tokens)
-
-    monkeypatch.setattr(FullAttentionManager, "_cache_partial_tail_block", cache)
 
 
 def test_every_cached_entry_is_one_that_a_lookup_asks_for() -> None:

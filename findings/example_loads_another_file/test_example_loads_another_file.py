@@ -11,15 +11,9 @@ written by hand: the folder of a file.
 """
 
 from pathlib import Path
-from typing import Any
 
-import pytest
-from vllm.distributed.kv_transfer.kv_connector.v1.example_connector import (
-    ExampleConnector,
-    ExampleConnectorMetadata,
-)
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import Request, RequestStatus
+from vllm.v1.request import RequestStatus
 
 from findings.helpers.utils import (
     create_model_runner_output,
@@ -33,27 +27,6 @@ FAILS_WITH = "the worker loads a file that nobody has saved"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_PROMPT = BLOCK_SIZE + 4
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is loaded is what was looked up: the whole blocks of the prompt without its last
-    token."""
-    build, add = ExampleConnector.build_connector_meta, ExampleConnectorMetadata.add_request
-    loaded: list[Request] = []
-
-    def known(self: Any, scheduler_output: Any) -> Any:
-        loaded[:] = self._requests_need_load.values()
-        return build(self, scheduler_output)
-
-    def looked_up(self: Any, token_ids: list[int], block_ids: list[int], **more: Any) -> None:
-        if not more["is_store"]:
-            ids = list(token_ids)
-            request = next(r for r in loaded if list(r.all_token_ids)[: len(ids)] == ids)
-            token_ids = ids[: request.num_prompt_tokens - 1]
-        add(self, token_ids, block_ids, **more)
-
-    monkeypatch.setattr(ExampleConnector, "build_connector_meta", known)
-    monkeypatch.setattr(ExampleConnectorMetadata, "add_request", looked_up)
 
 
 def make_scheduler(folder: Path) -> Scheduler:

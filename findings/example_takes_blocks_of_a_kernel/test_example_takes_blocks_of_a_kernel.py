@@ -10,7 +10,6 @@ the worker is called as a model runner calls it.
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -34,24 +33,6 @@ KERNEL_BLOCK_SIZE = 8
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 LAYER = "layer0"
 NUM_PROMPT = BLOCK_SIZE + 4
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slot is in the block of the cache that the worker got."""
-    save, load = ExampleConnector.save_kv_layer, ExampleConnector.start_load_kv
-
-    def saved(self: Any, name: str, kv_layer: torch.Tensor, *more: Any, **named: Any) -> None:
-        self._block_size = kv_layer.shape[2]
-        save(self, name, kv_layer, *more, **named)
-
-    def loaded(self: Any, forward_context: Any, **named: Any) -> None:
-        layers = forward_context.no_compile_layers.values()
-        caches = [each.kv_cache for each in layers if getattr(each, "kv_cache", None) is not None]
-        self._block_size = caches[0].shape[2]
-        load(self, forward_context, **named)
-
-    monkeypatch.setattr(ExampleConnector, "save_kv_layer", saved)
-    monkeypatch.setattr(ExampleConnector, "start_load_kv", loaded)
 
 
 class Engine:

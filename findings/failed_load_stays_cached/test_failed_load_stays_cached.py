@@ -7,9 +7,6 @@ the cache, because the request will compute them. If the request is aborted firs
 with the same prefix hits blocks that were never written.
 """
 
-from typing import Any
-
-import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
@@ -28,22 +25,6 @@ BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_LOADED = 2 * BLOCK_SIZE
 NUM_PROMPT = NUM_LOADED + 8
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks that must be computed again leave the cache until they are computed."""
-    released = Scheduler._update_requests_with_invalid_blocks
-
-    def update(self: Any, *args: Any, **named: Any) -> tuple[set[str], int, set[int]]:
-        failed, tokens, blocks = released(self, *args, **named)
-        self.kv_cache_manager.evict_blocks(blocks)
-        (manager,) = self.kv_cache_manager.coordinator.single_type_managers
-        for name in failed & set(manager.num_cached_block):
-            computed = self.requests[name].num_computed_tokens // manager.block_size
-            manager.num_cached_block[name] = min(manager.num_cached_block[name], computed)
-        return failed, tokens, blocks
-
-    monkeypatch.setattr(Scheduler, "_update_requests_with_invalid_blocks", update)
 
 
 def make_scheduler() -> Scheduler:

@@ -14,16 +14,10 @@ reports are written by hand.
 """
 
 import pytest
-from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 
-from findings.helpers.lmcache import Client, stand_in_for_lmcache, transfers
-from findings.helpers.utils import (
-    create_model_runner_output,
-    create_request,
-    create_scheduler,
-    create_vllm_config,
-)
+from findings.helpers.lmcache import Client, make_scheduler, take_step, transfers
+from findings.helpers.utils import create_model_runner_output, create_request
 
 FAILS_WITH = "the failed load is still noted"
 
@@ -37,14 +31,7 @@ FOUND = 3 * BLOCK_SIZE
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
     """Make the scheduler of an engine with LMCache. The load of a request's first three blocks
     fails."""
-    stand_in_for_lmcache(monkeypatch)
-    config = create_vllm_config(
-        max_num_batched_tokens=BLOCK_SIZE,
-        kv_connector="LMCacheMPConnector",
-        kv_role="kv_both",
-        kv_load_failure_policy="recompute",
-    )
-    made = create_scheduler(config, NUM_BLOCKS, hash_block_size=BLOCK_SIZE)
+    made = make_scheduler(monkeypatch, BLOCK_SIZE, NUM_BLOCKS)
     monkeypatch.setattr(Client, "found", FOUND)
     made.add_request(create_request(1, NUM_PROMPT, max_tokens=8))
     step = made.schedule()
@@ -54,15 +41,6 @@ def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
         step, create_model_runner_output([], None, {"id-1"}, invalid_block_ids=set(load.block_ids))
     )
     return made
-
-
-def take_step(scheduler: Scheduler) -> SchedulerOutput:
-    """Take a step of a prompt that is not computed to its end."""
-    step = scheduler.schedule()
-    ran = create_model_runner_output(list(scheduler.requests.values()))
-    ran.sampled_token_ids = [[]]
-    scheduler.update_from_output(step, ran)
-    return step
 
 
 def test_a_request_goes_on_after_a_failed_load(scheduler: Scheduler) -> None:

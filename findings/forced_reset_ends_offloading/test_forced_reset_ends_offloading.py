@@ -10,13 +10,8 @@ a store, and meets the new load.
 Here the scheduler and the connector are the real ones; the worker's report is written by hand.
 """
 
-from typing import Any
-
 import pytest
 import torch
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
-    OffloadingConnectorScheduler,
-)
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
 from findings.helpers.offloading import make_kv_cache_of, take_step
@@ -27,22 +22,6 @@ FAILS_WITH = "the engine dies in the first step after the reset"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_PROMPT = 2 * BLOCK_SIZE + 4
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request that this step loads has nothing to flush."""
-    released = OffloadingConnectorScheduler.build_connector_meta
-
-    def build(self: Any, scheduler_output: Any) -> Any:
-        loads = {job.req_id for job in self._current_batch_load_jobs.values()}
-        preempted = scheduler_output.preempted_req_ids
-        scheduler_output.preempted_req_ids = set(preempted or ()) - loads
-        try:
-            return released(self, scheduler_output)
-        finally:
-            scheduler_output.preempted_req_ids = preempted
-
-    monkeypatch.setattr(OffloadingConnectorScheduler, "build_connector_meta", build)
 
 
 def test_a_request_that_runs_survives_a_reset() -> None:

@@ -8,12 +8,7 @@ The request waits for ever with its blocks. In the same situation D computes the
 `do_remote_prefill` was cleared.
 """
 
-from typing import Any
-
 import pytest
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
-    NixlPullConnectorScheduler,
-)
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from findings.helpers.turns import first_turn, step
@@ -28,19 +23,6 @@ FAILS_WITH = "and no read is in progress"
 
 PROMPT, ANSWER, NEXT = 100, 40, 100  # tokens
 STEPS = 10
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P asks once for what D holds."""
-    released = NixlPullConnectorScheduler.get_num_new_matched_tokens
-
-    def matched(self: Any, request: Any, num_computed_tokens: int) -> Any:
-        params = request.kv_transfer_params or {}
-        if params.get("do_remote_decode") and params.get("_remote_blocks_processed"):
-            return 0, False
-        return released(self, request, num_computed_tokens)
-
-    monkeypatch.setattr(NixlPullConnectorScheduler, "get_num_new_matched_tokens", matched)
 
 
 def make_scheduler() -> Scheduler:

@@ -7,13 +7,7 @@ P's list, so P's blocks receive the KV of the end of D's answer. P then caches t
 prompt.
 """
 
-from typing import Any
-
-import pytest
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
-    NixlPullConnectorScheduler,
-)
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from findings.helpers.turns import first_turn, step
@@ -22,21 +16,6 @@ from findings.helpers.utils import create_request, create_scheduler, create_vllm
 FAILS_WITH = "are filled from D's blocks at positions"
 
 PROMPT, ANSWER = 100, 40  # tokens
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P takes the blocks of the loaded tokens from D's list."""
-    released = NixlPullConnectorScheduler.update_state_after_alloc
-
-    def update(self: Any, request: Any, blocks: Any, num_external_tokens: int) -> None:
-        params = request.kv_transfer_params or {}
-        if num_external_tokens and params.get("do_remote_decode"):
-            loaded = min(params["remote_num_tokens"], request.num_prompt_tokens)
-            end = -(-loaded // self.block_size)
-            params["remote_block_ids"] = tuple(ids[:end] for ids in params["remote_block_ids"])
-        released(self, request, blocks, num_external_tokens)
-
-    monkeypatch.setattr(NixlPullConnectorScheduler, "update_state_after_alloc", update)
 
 
 def make_scheduler() -> Scheduler:

@@ -7,12 +7,7 @@ state after the answer. With the answer it is the right state, but P computes it
 to sample from it, so this token is applied to the state twice.
 """
 
-from typing import Any
-
 import pytest
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_scheduler import (
-    NixlPullConnectorScheduler,
-)
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from findings.helpers.turns import first_turn, step
@@ -27,20 +22,6 @@ FAILS_WITH = "the state D holds is that of"
 
 BLOCK_SIZE = 16
 PROMPT, ANSWER = 100, 40  # tokens
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P loads D's tokens only if its prompt continues after them."""
-    released = NixlPullConnectorScheduler.get_num_new_matched_tokens
-
-    def matched(self: Any, request: Any, num_computed_tokens: int) -> Any:
-        params = request.kv_transfer_params or {}
-        held = params.get("remote_num_tokens") or 0
-        if params.get("do_remote_decode") and self._has_mamba and held >= request.num_prompt_tokens:
-            return 0, False
-        return released(self, request, num_computed_tokens)
-
-    monkeypatch.setattr(NixlPullConnectorScheduler, "get_num_new_matched_tokens", matched)
 
 
 def make_scheduler() -> Scheduler:

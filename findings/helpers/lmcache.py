@@ -7,6 +7,14 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from findings.helpers.utils import (
+    create_model_runner_output,
+    create_scheduler,
+    create_vllm_config,
+)
 
 CONNECTOR = "vllm.distributed.kv_transfer.kv_connector.v1.lmcache_mp_connector"
 ADAPTER = "lmcache.integration.vllm.vllm_multi_process_adapter"
@@ -63,6 +71,28 @@ def stand_in_for_lmcache(monkeypatch: pytest.MonkeyPatch) -> Any:
             monkeypatch.setitem(sys.modules, name, stand_in)
         monkeypatch.delitem(sys.modules, CONNECTOR, raising=False)
     return importlib.import_module(CONNECTOR)
+
+
+def make_scheduler(monkeypatch: pytest.MonkeyPatch, chunk: int, num_blocks: int) -> Scheduler:
+    """Make the scheduler of an engine with LMCache that computes `chunk` tokens in a step, and
+    computes a prompt whose load fails. `num_blocks` counts the null block."""
+    stand_in_for_lmcache(monkeypatch)
+    config = create_vllm_config(
+        max_num_batched_tokens=chunk,
+        kv_connector="LMCacheMPConnector",
+        kv_role="kv_both",
+        kv_load_failure_policy="recompute",
+    )
+    return create_scheduler(config, num_blocks, hash_block_size=config.cache_config.block_size)
+
+
+def take_step(scheduler: Scheduler, **reports: Any) -> SchedulerOutput:
+    """Take a step of prompts that are not computed to their ends."""
+    step = scheduler.schedule()
+    ran = create_model_runner_output(list(scheduler.requests.values()), **reports)
+    ran.sampled_token_ids = [[] for _ in ran.req_ids]
+    scheduler.update_from_output(step, ran)
+    return step
 
 
 def transfers(step: Any, direction: str) -> list[Any]:

@@ -10,7 +10,11 @@ from unittest.mock import MagicMock
 
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
+from vllm.utils.math_utils import cdiv
 from vllm.v1.kv_cache_interface import KVCacheConfig
+
+KERNEL_BLOCK_SIZE = 64
+"""Tokens in a block of the attention kernel."""
 
 
 class Agent:
@@ -87,6 +91,14 @@ def make_pull_worker(kv_cache_config: KVCacheConfig, kernel_blocks: int = 1) -> 
     specs = [group.kv_cache_spec for group in kv_cache_config.kv_cache_groups]
     worker._group_spec_types = tuple(type(spec) for spec in specs)
     return worker
+
+
+def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
+    """Return the kernel blocks of a request on one engine; its blocks, each of `ratio` kernel
+    blocks, are numbered from 0."""
+    blocks = list(range(cdiv(num_tokens, ratio * KERNEL_BLOCK_SIZE)))
+    expanded = worker._logical_to_kernel_block_ids([blocks], ratio)
+    return [list(group) for group in expanded]
 
 
 def handshake_refuses(kernel_blocks: int, of_peer: int) -> bool:

@@ -8,11 +8,6 @@ the pool has, and vLLM does not try a shorter hit. The request is never schedule
 request runs, and neither are the requests behind it.
 """
 
-from typing import Any
-
-import pytest
-from vllm.utils.math_utils import cdiv
-from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from findings.helpers.utils import (
@@ -31,21 +26,6 @@ MAX_MODEL_LEN = 3 * BLOCK_SIZE
 LONG = MAX_MODEL_LEN - 1
 NUM_BLOCKS = 1 + 3 + 2  # the null block; three blocks of attention, and two for states
 STEPS = 20
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hit whose copies do not fit into the empty pool is not used."""
-    released = KVCacheManager.get_computed_blocks
-
-    def look_up(self: Any, request: Any, *limit: Any) -> Any:
-        blocks, hit, junction = released(self, request, *limit)
-        inside = int(hit % BLOCK_SIZE > 0)
-        needed = cdiv(request.num_tokens, BLOCK_SIZE) + inside + 1 + inside
-        if needed > NUM_BLOCKS - 1:
-            return self.empty_kv_cache_blocks, 0, 0
-        return blocks, hit, junction
-
-    monkeypatch.setattr(KVCacheManager, "get_computed_blocks", look_up)
 
 
 def step(scheduler: Scheduler) -> int:

@@ -7,12 +7,8 @@ this queue. The session is in no queue. When its next part arrives, `_update_req
 keeps the computed tokens; a preempted request has none, so the earlier text is lost too.
 """
 
-from typing import Any
-
-import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import Request
 
 from findings.helpers.utils import (
     create_model_runner_output,
@@ -31,38 +27,6 @@ FIRST, NEXT = 8, 4  # two parts of the session
 ANSWER = 2  # tokens
 TOKEN = 7
 STEPS = 20
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A session whose answer ends late stays in the queue and keeps all tokens except the last."""
-    stopped, updated = Scheduler._handle_stopped_request, Scheduler.update_from_output
-    continued = Scheduler._update_request_as_session
-    late: list[Request] = []
-
-    def handle(self: Any, request: Request) -> bool:
-        preempted = request.num_computed_tokens == 0
-        finished = bool(stopped(self, request))
-        if preempted and not finished:
-            late.append(request)
-        return finished
-
-    def update(self: Any, *args: Any, **named: Any) -> Any:
-        result = updated(self, *args, **named)
-        while late:
-            request = late.pop()
-            if request not in (*self.waiting, *self.kv_holding_waiting):
-                self._enqueue_waiting_request(request)
-        return result
-
-    def go_on(self: Any, session: Request, *args: Any) -> None:
-        computed = session.num_computed_tokens
-        session.num_computed_tokens = session.num_tokens - 1
-        continued(self, session, *args)
-        session.num_computed_tokens = computed
-
-    monkeypatch.setattr(Scheduler, "_handle_stopped_request", handle)
-    monkeypatch.setattr(Scheduler, "update_from_output", update)
-    monkeypatch.setattr(Scheduler, "_update_request_as_session", go_on)
 
 
 def take_output(scheduler: Scheduler, output: SchedulerOutput) -> None:

@@ -8,9 +8,6 @@ exist. Alone on an idle D it waits for ever, and so do all requests behind it.
 The pool has room for `max_model_len` tokens; the check at start requires no more.
 """
 
-from typing import Any
-
-import pytest
 from vllm.config import SpeculativeConfig
 from vllm.v1.core.sched.scheduler import Scheduler
 
@@ -31,18 +28,6 @@ LONG, SHORT = MAX_MODEL_LEN - 4, 3
 """Prompts, in tokens: with 3 drafts after it the long one ends in the last block, too."""
 NUM_DRAFTS = 3
 STEPS = 20
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No blocks are kept free for drafts if no other request runs or loads."""
-
-    def kept(self: Any) -> int:
-        return self.kept_for_drafts if self.running or self._inflight_prefills else 0
-
-    def keep(self: Any, blocks: int) -> None:
-        self.kept_for_drafts = blocks
-
-    monkeypatch.setattr(Scheduler, "_spec_decode_step_blocks", property(kept, keep), raising=False)
 
 
 def make_scheduler() -> Scheduler:

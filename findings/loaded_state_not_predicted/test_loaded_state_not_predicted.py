@@ -7,13 +7,9 @@ block is missing, the request is admitted, and `get_new_blocks` raises in the mi
 the engine dies.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-import pytest
-from vllm.utils.math_utils import cdiv
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.single_type_kv_cache_manager import MambaManager
 
 from findings.helpers.utils import create_request, make_kv_cache_config
 
@@ -26,40 +22,6 @@ MAX_MODEL_LEN = 64
 NUM_BLOCKS = 1 + MAX_MODEL_LEN // BLOCK_SIZE + 2
 """The null block, attention for `max_model_len` tokens, and two states: what the check at start
 requires."""
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loaded state that the step does not overwrite needs one block more."""
-    released = MambaManager.get_num_blocks_to_allocate
-
-    def predicted(
-        self: Any,
-        request_id: str,
-        num_tokens: int,
-        new_computed_blocks: Sequence[Any],
-        total_computed_tokens: int,
-        num_local_computed_tokens: int,
-        num_tokens_main_model: int,
-        **named: Any,
-    ) -> Any:
-        count = released(
-            self,
-            request_id,
-            num_tokens,
-            new_computed_blocks,
-            total_computed_tokens,
-            num_local_computed_tokens,
-            num_tokens_main_model,
-            **named,
-        )
-        if self.mamba_cache_mode != "align" or request_id in self.num_cached_block:
-            return count
-        loaded = total_computed_tokens > num_local_computed_tokens
-        of_loaded = cdiv(total_computed_tokens, self.block_size)
-        of_chunk = cdiv(num_tokens_main_model, self.block_size)
-        return count + int(loaded and of_loaded < of_chunk)
-
-    monkeypatch.setattr(MambaManager, "get_num_blocks_to_allocate", predicted)
 
 
 def blocks_taken(num_free: int | None = None) -> Any:

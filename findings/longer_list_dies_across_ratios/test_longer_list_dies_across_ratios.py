@@ -6,40 +6,20 @@ kernel blocks ends with the padding of its last block and is longer than P's lis
 asserts that it is not longer, and all requests on D end with it. The handshake accepts the pair.
 """
 
-from typing import Any
-
-import pytest
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 from vllm.utils.math_utils import cdiv
 
 from findings.helpers.utils import make_kv_cache_config
-from findings.helpers.workers import handshake_refuses, make_pull_worker
+from findings.helpers.workers import (
+    KERNEL_BLOCK_SIZE,
+    handshake_refuses,
+    kernel_blocks,
+    make_pull_worker,
+)
 
 FAILS_WITH = "worker dies on an assertion"
 
-KERNEL_BLOCK_SIZE = 64
 P_RATIO, D_RATIO = 1, 2
 PROMPT_LENGTHS = (128, 192, 256, 300)
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handshake refuses unequal numbers of kernel blocks per block."""
-    released = NixlBaseConnectorWorker._validate_remote_agent_handshake
-
-    def check(self: Any, peer: Any, *more: Any, **named: Any) -> Any:
-        theirs = peer.physical_blocks_per_logical_kv_block
-        if not self._has_mamba and theirs != self._physical_blocks_per_logical_kv_block:
-            raise RuntimeError("Use the same --block-size on both engines.")
-        return released(self, peer, *more, **named)
-
-    monkeypatch.setattr(NixlBaseConnectorWorker, "_validate_remote_agent_handshake", check)
-
-
-def kernel_blocks(worker: Any, num_tokens: int, ratio: int) -> list[list[int]]:
-    """Return the kernel blocks of a request on one engine; its blocks are numbered from 0."""
-    blocks = list(range(cdiv(num_tokens, ratio * KERNEL_BLOCK_SIZE)))
-    expanded = worker._logical_to_kernel_block_ids([blocks], ratio)
-    return [list(group) for group in expanded]
 
 
 def test_padding_of_ds_last_block_is_no_reason_to_die() -> None:

@@ -11,10 +11,7 @@ front.
 Here the functions that pair the lists are the real ones; the lists are written by hand.
 """
 
-from typing import Any
-
 import pytest
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 from vllm.utils.math_utils import cdiv
 
 from findings.helpers.utils import make_kv_cache_config
@@ -26,25 +23,6 @@ P_BLOCK, D_BLOCK = 16, 32
 RATIO = D_BLOCK // P_BLOCK
 WINDOW = 64
 PROMPT_LENGTHS = range(66, 130)
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pieces behind the end of the prompt are left out, and then those before P's list."""
-    released = NixlBaseConnectorWorker._map_block_ids_for_block_size_ratio
-
-    def by_token(self: Any, local: Any, remote: Any, ratio: int) -> tuple[Any, Any]:
-        ours, theirs = released(self, local, remote, ratio)
-        if not any(ours):
-            return ours, theirs
-        whole = max(len(group) for group in remote)  # full attention: all blocks of the prompt
-        paired = []
-        for ids, offered in zip(local, remote, strict=True):
-            pieces = [block * ratio + piece for block in ids for piece in range(ratio)]
-            pieces = pieces[: len(pieces) - -whole % ratio]
-            paired.append(pieces[max(len(pieces) - len(offered), 0) :])
-        return paired, theirs
-
-    monkeypatch.setattr(NixlBaseConnectorWorker, "_map_block_ids_for_block_size_ratio", by_token)
 
 
 def exchanged(num_tokens: int, block_size: int, hit: int = 0) -> list[list[int]]:

@@ -5,12 +5,7 @@ A chunk of three blocks leaves one Mamba state, at its end; the two blocks befor
 hashes cuts the tokens into blocks and assigns the hash to the first block (vllm#44451, open).
 """
 
-from collections.abc import Sequence
-from typing import Any
-
-import pytest
 from vllm.distributed.kv_events import BlockStored
-from vllm.v1.core.block_pool import BlockPool
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 
 from findings.helpers.utils import create_request, make_kv_cache_config
@@ -19,28 +14,6 @@ FAILS_WITH = "tokens are reported for"
 
 BLOCK_SIZE = 16
 NUM_TOKENS = 3 * BLOCK_SIZE
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each run of cached blocks is reported by itself."""
-    released = BlockPool.cache_full_blocks
-
-    def cache(
-        self: Any,
-        request: Any,
-        blocks: Sequence[Any],
-        num_cached_blocks: int,
-        num_full_blocks: int,
-        *sizes: int,
-        block_mask: Sequence[bool] | None = None,
-        **named: int,
-    ) -> None:
-        for i in range(num_cached_blocks, num_full_blocks):
-            kept = block_mask is None or block_mask[i - num_cached_blocks]
-            if kept and not blocks[i].is_null:
-                released(self, request, blocks, i, i + 1, *sizes, **named)
-
-    monkeypatch.setattr(BlockPool, "cache_full_blocks", cache)
 
 
 def test_an_event_carries_the_tokens_of_the_blocks_it_names() -> None:

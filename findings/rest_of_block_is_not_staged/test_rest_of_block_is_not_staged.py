@@ -11,12 +11,7 @@ buffers, so `use_host_buffer` is set by hand. No worker is needed: which blocks 
 from the tokens that it computes.
 """
 
-from typing import Any
-
 import pytest
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_scheduler import (
-    NixlBaseConnectorScheduler,
-)
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from findings.helpers.utils import (
@@ -33,25 +28,6 @@ NUM_BLOCKS = 1 + 20  # 0 is the null block
 NUM_TOKENS = 60
 CHUNKS = {"whole blocks": 32, "part of a block": 24}
 """Tokens of a step (`max_num_batched_tokens`)."""
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks of a prompt are copied at its last chunk."""
-
-    def build(self: Any, meta: Any, scheduler_output: Any) -> None:
-        for req_id, tokens in scheduler_output.num_scheduled_tokens.items():
-            req = self._reqs_need_save.get(req_id)
-            if req is None or req.num_computed_tokens + tokens < req.num_prompt_tokens:
-                continue
-            blocks = scheduler_output.kv_connector_block_state.get_block_ids(req_id)
-            meta.add_new_req_to_save(
-                request_id=req_id,
-                local_block_ids=self.get_exchange_clipped_blocks(blocks, clip_ssm=False),
-                kv_transfer_params=req.kv_transfer_params,
-            )
-            self._reqs_need_save.pop(req_id)
-
-    monkeypatch.setattr(NixlBaseConnectorScheduler, "_build_save_meta", build)
 
 
 def make_scheduler(chunk: int) -> Scheduler:

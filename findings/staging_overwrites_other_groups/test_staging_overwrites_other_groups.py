@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 import torch
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.base_worker import NixlBaseConnectorWorker
 from vllm.distributed.kv_transfer.kv_connector.v1.nixl.pull_worker import NixlPullConnectorWorker
 
 FAILS_WITH = "the device has other bytes than the host"
@@ -25,21 +24,6 @@ FAILS_WITH = "the device has other bytes than the host"
 BLOCK_SIZE, NUM_BLOCKS = 16, 8
 READ = {"full": [1, 2, 3], "window": [4, 5]}
 """The blocks of a request on D, by group."""
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Layers that share bytes on the device share them on the host."""
-    released = NixlBaseConnectorWorker.initialize_host_xfer_buffer
-
-    def make(self: Any, kv_caches: Any) -> None:
-        released(self, kv_caches)
-        shared: dict[Any, torch.Tensor] = {}
-        for name, cache in kv_caches.items():
-            own = self.host_xfer_buffers[name]
-            first = shared.setdefault((cache.data_ptr(), cache.nbytes), own)
-            self.host_xfer_buffers[name] = first.view(-1).view(cache.shape)
-
-    monkeypatch.setattr(NixlBaseConnectorWorker, "initialize_host_xfer_buffer", make)
 
 
 def copy_blocks(source: Any, target: Any, from_ids: Any, to_ids: Any, _direction: str) -> None:

@@ -5,12 +5,9 @@ request does not need or take the cached state, but the prediction includes it. 
 exactly is refused.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
-import pytest
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.single_type_kv_cache_manager import MambaManager
 from vllm.v1.request import Request
 
 from findings.helpers.utils import create_request, make_kv_cache_config
@@ -23,37 +20,6 @@ NUM_LOADED = NUM_CACHED + 5
 BUSY = 6 * BLOCK_SIZE  # tokens of a request that holds blocks meanwhile
 MANY = 100
 MODEL_LEN = 128  # a pool of 11 blocks and the null block can serve it
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cached states before the state that will be loaded are not counted."""
-    released = MambaManager.get_num_blocks_to_allocate
-
-    def predicted(
-        self: Any,
-        request_id: str,
-        num_tokens: int,
-        new_computed_blocks: Sequence[Any],
-        total_computed_tokens: int,
-        *rest: Any,
-        **named: Any,
-    ) -> Any:
-        count = released(
-            self,
-            request_id,
-            num_tokens,
-            new_computed_blocks,
-            total_computed_tokens,
-            *rest,
-            **named,
-        )
-        if self.mamba_cache_mode != "align" or request_id in self.num_cached_block:
-            return count
-        first_kept = self.get_num_skipped_tokens(total_computed_tokens) // self.block_size
-        superseded = new_computed_blocks[: max(first_kept, 0)]
-        return count - self._get_num_evictable_blocks(superseded)
-
-    monkeypatch.setattr(MambaManager, "get_num_blocks_to_allocate", predicted)
 
 
 def admit(manager: KVCacheManager, request: Request, num_loaded: int) -> Any:

@@ -8,12 +8,8 @@ layers only; the option `--long-prefill-token-threshold` lets a chunk and a deco
 (With a Mamba group, no such option is needed.)
 """
 
-from typing import Any
-
-import pytest
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import Request
 
 from findings.helpers.utils import (
     create_model_runner_output,
@@ -28,21 +24,6 @@ BLOCK_SIZE = 16
 CHUNK = 2 * BLOCK_SIZE
 NUM_BLOCKS = 1 + 8  # 0 is the null block
 MODEL_LEN = 8 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool serve
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens that a request has not computed when it is preempted leave the cache."""
-    released = Scheduler._preempt_request
-
-    def preempt(self: Any, request: Request, *rest: Any, **named: Any) -> None:
-        cache = self.kv_cache_manager
-        for manager in cache.coordinator.single_type_managers:
-            first = request.num_computed_tokens // manager.block_size
-            uncomputed = manager.req_to_blocks[request.request_id][first:]
-            cache.evict_blocks({b.block_id for b in uncomputed if not b.is_null})
-        released(self, request, *rest, **named)
-
-    monkeypatch.setattr(Scheduler, "_preempt_request", preempt)
 
 
 def step(scheduler: Scheduler) -> SchedulerOutput:

@@ -12,20 +12,12 @@ client answers each look-up with a number that the test sets, and does nothing e
 reports are written by hand.
 """
 
-from typing import Any
-
 import pytest
-from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.request import RequestStatus
 
-from findings.helpers.lmcache import Client, stand_in_for_lmcache, transfers
-from findings.helpers.utils import (
-    create_model_runner_output,
-    create_request,
-    create_scheduler,
-    create_vllm_config,
-)
+from findings.helpers.lmcache import Client, make_scheduler, take_step, transfers
+from findings.helpers.utils import create_model_runner_output, create_request
 
 FAILS_WITH = "tokens are stored before they are computed"
 
@@ -38,23 +30,7 @@ CHUNK = 20  # tokens of a step
 @pytest.fixture
 def scheduler(monkeypatch: pytest.MonkeyPatch) -> Scheduler:
     """Make the scheduler of an engine with LMCache."""
-    stand_in_for_lmcache(monkeypatch)
-    config = create_vllm_config(
-        max_num_batched_tokens=CHUNK,
-        kv_connector="LMCacheMPConnector",
-        kv_role="kv_both",
-        kv_load_failure_policy="recompute",
-    )
-    return create_scheduler(config, NUM_BLOCKS, hash_block_size=BLOCK_SIZE)
-
-
-def take_step(scheduler: Scheduler, **reports: Any) -> SchedulerOutput:
-    """Take a step of a prompt that is not computed to its end."""
-    step = scheduler.schedule()
-    ran = create_model_runner_output(list(scheduler.requests.values()), **reports)
-    ran.sampled_token_ids = []
-    scheduler.update_from_output(step, ran)
-    return step
+    return make_scheduler(monkeypatch, CHUNK, NUM_BLOCKS)
 
 
 def check_stores(scheduler: Scheduler, computed: int) -> None:

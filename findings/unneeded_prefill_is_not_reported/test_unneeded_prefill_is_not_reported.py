@@ -9,8 +9,6 @@ request that hits all it needs on D ends the same way.
 
 from typing import Any
 
-import pytest
-from vllm.distributed.kv_transfer.kv_connector.v1.nixl.push_worker import NixlPushConnectorWorker
 from vllm.v1.request import RequestStatus
 
 from findings.helpers.utils import create_request, create_scheduler, create_vllm_config
@@ -21,24 +19,6 @@ FAILS_WITH = "P gets no notification"
 BLOCK_SIZE = 16
 NUM_BLOCKS = 1 + 9  # 0 is the null block
 MODEL_LEN = 9 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool serve
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A receive without blocks is not kept, and P is notified with its own id of the request. (A
-    router that sends to both at once does not know that id; P would have to strip the suffix of the
-    id that it receives, as it does for registrations.)"""
-    released = NixlPushConnectorWorker.start_load_kv
-
-    def start_load_kv(self: Any, metadata: Any) -> None:
-        unneeded = [n for n, m in metadata.reqs_to_recv.items() if not any(m.local_block_ids)]
-        for name in unneeded:
-            remote = metadata.reqs_to_recv.pop(name).remote
-            for agent in self._remote_agents[remote.engine_id].values():
-                words = f"{remote.request_id}:{self.world_size}".encode()
-                self.nixl_wrapper.send_notif(agent, notif_msg=words)
-        released(self, metadata)
-
-    monkeypatch.setattr(NixlPushConnectorWorker, "start_load_kv", start_load_kv)
 
 
 def test_p_is_told_of_a_request_that_d_does_not_serve() -> None:

@@ -6,12 +6,7 @@ further step schedules nothing, although either session would fit if the other o
 blocks.
 """
 
-from typing import Any
-
-import pytest
-from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.core.sched.scheduler import Scheduler
-from vllm.v1.request import RequestStatus
 
 from findings.helpers.utils import (
     create_model_runner_output,
@@ -28,24 +23,6 @@ MODEL_LEN = 6 * BLOCK_SIZE  # as much as vLLM's check at start lets this pool se
 FIRST = 3 * BLOCK_SIZE  # tokens of the first part of a session: three blocks
 NEXT = BLOCK_SIZE
 STEPS = 20
-
-
-def patch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step that schedules nothing while no request runs takes the blocks of a waiting session."""
-    released = Scheduler.schedule
-
-    def schedule(self: Any, *rest: Any, **named: Any) -> SchedulerOutput:
-        output = released(self, *rest, **named)
-        waiting = [r for r in self.kv_holding_waiting if r.status == RequestStatus.WAITING]
-        if not self.running and len(waiting) > 1:
-            self.kv_holding_waiting.remove_request(waiting[-1])
-            self.kv_cache_manager.free(waiting[-1])
-            waiting[-1].num_computed_tokens = 0
-            waiting[-1].status = RequestStatus.PREEMPTED
-            self.waiting.prepend_request(waiting[-1])
-        return output
-
-    monkeypatch.setattr(Scheduler, "schedule", schedule)
 
 
 def step(scheduler: Scheduler) -> dict[str, int]:

@@ -84,9 +84,9 @@ def turns(answered: int) -> tuple[Action, ...]:
 
 @contextmanager
 def mended(findings: Iterable[str]) -> Iterator[None]:
-    """vLLM with the patches of the reproducers of these findings."""
+    """vLLM with the diffs of the pages of these findings."""
     for finding in findings:
-        inside.patch(None, finding, {})
+        inside.patch(None, finding)
     try:
         yield
     finally:

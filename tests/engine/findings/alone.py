@@ -38,7 +38,6 @@ BLOCKS = 3 + 2
         "num_gpu_blocks_override": BLOCKS + 1,
         "prefix_match_unit": 32,
     },
-    constants={"BLOCK_SIZE": BLOCK_SIZE, "NUM_BLOCKS": BLOCKS + 1},
     named=("step_makes_progress",),
 )
 def hit_without_room_waits(engine: Engine) -> Iterator[Seen]:

@@ -1,9 +1,13 @@
 """What is done in an engine's process. Each function gets its LLM, None before there is one."""
 
+import ast
 import importlib.util
 import os
+import sys
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,22 +15,67 @@ from typing import Any
 
 import pytest
 
+from tests.finding_diffs import diff_of, files_of, offered, patched, sources
+from tests.findings import FOLDER, REPORTED_WITH
+
 _patches = pytest.MonkeyPatch()
-FINDINGS = Path(__file__).parent.parent.parent.parent / "findings"
 
 
-def patch(_llm: Any, finding: str, constants: dict[str, Any]) -> None:
-    """Apply the patch of a finding's reproducer. It may use constants of its file."""
-    path = FINDINGS / finding / f"test_{finding}.py"
+def patch(_llm: Any, finding: str) -> None:
+    """Apply the diff of a finding's page, or the patch of its reproducer where it has none."""
+    page = REPORTED_WITH.get(finding, finding)
+    if offered(page):
+        apply_diff(diff_of(page))
+        return
+    path = FOLDER / finding / f"test_{finding}.py"
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     reproducer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reproducer)
-    for name, value in constants.items():
-        assert hasattr(reproducer, name)
-        setattr(reproducer, name, value)
     reproducer.patch(_patches)
+
+
+def apply_diff(diff: str) -> None:
+    """Put the imports and the methods that a diff changes into the vLLM of this process."""
+    with tempfile.TemporaryDirectory() as folder:
+        patched(diff, Path(folder))
+        for file in files_of(diff):
+            module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+            old, new = (ast.parse((root / file).read_text()) for root in (sources(), Path(folder)))
+            known = {(owner, ast.dump(node)) for owner, node in _parts(old)}
+            imports = (node for node in new.body if isinstance(node, ast.ImportFrom))
+            future = [node for node in imports if node.module == "__future__"]
+            for owner, node in _parts(new):
+                if (owner, ast.dump(node)) in known:
+                    continue
+                if isinstance(node, ast.FunctionDef):
+                    kind = getattr(module, owner)
+                    _patches.setattr(kind, node.name, _made(node, kind, future), raising=False)
+                else:
+                    exec(compile(ast.Module([node], []), file, "exec"), vars(module))
+
+
+def _parts(tree: ast.Module) -> Iterator[tuple[str, ast.stmt]]:
+    """The imports of a module, and the methods with the name of their class."""
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield "", node
+        elif isinstance(node, ast.ClassDef):
+            yield from (
+                (node.name, each) for each in node.body if isinstance(each, ast.FunctionDef)
+            )
+
+
+def _made(node: ast.FunctionDef, kind: type, future: list[ast.ImportFrom]) -> Any:
+    """The method of a class. A `super()` in it needs the name `__class__`."""
+    [make] = ast.parse("def make(__class__): ...").body
+    assert isinstance(make, ast.FunctionDef)
+    make.body = [node, ast.Return(ast.Name(node.name, ast.Load()))]
+    whole = ast.fix_missing_locations(ast.Module([*future, make], []))
+    made: dict[str, Any] = {}
+    exec(compile(whole, kind.__module__, "exec"), vars(sys.modules[kind.__module__]), made)
+    return made["make"](kind)
 
 
 _counted: Counter[str] = Counter()

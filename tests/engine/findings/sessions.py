@@ -92,7 +92,6 @@ def late_end_loses_session(engine: Engine) -> Iterator[Seen]:
     "full",
     {"max_model_len": 192, "num_gpu_blocks_override": 7},
     named=("step_makes_progress",),
-    of_patch=("step_makes_progress", "worker_forgets_who_left"),
 )
 def waiting_sessions_hold_on(engine: Engine) -> Iterator[Seen]:
     """Two sessions hold all blocks, and each waits for one more. There is room for the second part

@@ -130,7 +130,7 @@ Look = Callable[..., Iterator[Seen]]
 class Shown:
     """How a finding is shown. `look` takes the engines, and `engines` has the model and options of
     each; two engines P and D are connected. `before` are actions before an engine is built.
-    `constants` are those of the reproducer that its patch uses. `named` are the invariants that the
+    `named` are the invariants that the
     sanitizer finds violated, `beside` those of another finding, which it finds with the patch, too.
     `of_patch` are those that the patch itself violates, because it is short. `fresh` is whether
     vLLM cannot build a second engine in a process that had one of these."""
@@ -141,7 +141,6 @@ class Shown:
     beside: tuple[str, ...] = ()
     of_patch: tuple[str, ...] = ()
     before: tuple[list[Any], ...] = ()
-    constants: dict[str, Any] = field(default_factory=dict)
     transfer: dict[str, Any] = field(default_factory=dict)
     fresh: bool = False
 
@@ -178,7 +177,7 @@ class Arm:
 
 def arms(shown: Shown, finding: str, models: Path) -> Iterator[Arm]:
     """The engines on vLLM as released, and then with the finding's patch, under the sanitizer."""
-    patch = ["call", f"{INSIDE}:patch", finding, shown.constants]
+    patch = ["call", f"{INSIDE}:patch", finding]
     if shown.fresh:
         with processes(shown, models) as engines:
             yield arm(shown, engines, [*shown.before])
