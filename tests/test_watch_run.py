@@ -300,6 +300,40 @@ def test_the_parent_prints_the_verdict_once_also_of_a_killed_core(
     assert not list((tmp_path / "records").glob("run-*"))
 
 
+WAITING = """
+import multiprocessing, os, signal, sys, threading
+from kvproof.watch import run
+named, write = threading.Event(), sys.stderr.write
+def seen(text):
+    if " was killed, or died; " in text:
+        named.set()
+    return write(text)
+sys.stderr.write = seen
+run.SAVE_S = 1e9
+def core():
+    test_answers()
+    test_answers()
+    os.kill(os.getpid(), signal.SIGKILL)
+multiprocessing.get_context("fork").Process(target=core, name="EngineCore").start()
+from kvproof.watch import switch
+switch._watching.wait_for_cores()  # as after vLLM has started its cores
+named.wait(600)  # as a call that waits for an answer
+print("kvproof: the call has returned", file=sys.stderr)
+"""
+
+
+@pytest.mark.nightly
+@pytest.mark.live
+def test_a_core_that_was_killed_is_named_while_a_call_waits_for_it(tmp_path: Path) -> None:
+    ran = run(RUN.format(mistake=False) + WAITING, "record", folder=tmp_path / "records")
+    lines = [line for line in ran.stderr.splitlines() if line.startswith("kvproof: ")]
+    returned = lines.index("kvproof: the call has returned")
+    killed = [n for n, line in enumerate(lines) if " was killed, or died; its last saved " in line]
+    assert killed[0] < returned
+    assert lines[killed[0]].endswith("A call that waits for it may not return")
+    assert sum(n < returned for n in killed) == 1
+
+
 LEFT_OUT = (
     "KVPROOF=raise is set, but VLLM_PLUGINS=lora leaves kvproof out, so no engine is watched. "
     "Use VLLM_PLUGINS=lora,kvproof."

@@ -189,6 +189,10 @@ class WatchedRun:
     def _others(self) -> list[WatchedProcess]:
         return [part for part in parts(self.folder) if part.saved.pid != self.pid]
 
+    def killed(self) -> list[WatchedProcess]:
+        """Return the other processes that ended before their work did."""
+        return [part for part in self._others() if not part.runs and part.lost]
+
     def mark_reported(self) -> None:
         """Note that all is printed. A process that still runs prints the rest by itself."""
         self._close()
@@ -231,8 +235,14 @@ def _line(steps: int) -> bytes:
 
 
 def _runs(pid: int) -> bool:
-    """Whether a process runs."""
-    multiprocessing.active_children()  # those that have ended are gone after this
+    """Whether a process runs. One that has ended, and for which nobody has waited yet, does not. It
+    may be asked in any thread: who waits for the process still gets its exit code."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+    except AttributeError:  # macOS has no such call
+        multiprocessing.active_children()  # those that have ended are gone after this
+    except ChildProcessError:  # another process has started it
+        pass
     return _exists(pid)
 
 

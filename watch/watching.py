@@ -3,6 +3,8 @@
 import functools
 import multiprocessing
 import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -31,6 +33,9 @@ SHOWN_MAX = 3
 SHOWN = 8
 """The number of events that are shown with a finding."""
 
+LOOK_S = 1.0
+"""Between two looks at whether an engine core was killed, in seconds."""
+
 
 class Watching:
     """Watch schedulers, and collect what is found on them. `found` has the findings since the last
@@ -55,6 +60,7 @@ class Watching:
         self.run: WatchedRun | None = None
         self.steps = 0
         self._printed: set[str] = set()
+        self._looked_after: WatchedRun | None = None
         self.tested = False
         self.observer = Observer
 
@@ -68,8 +74,10 @@ class Watching:
         """Watch each scheduler that is built from now on."""
         from vllm.v1.core.sched.scheduler import Scheduler
         from vllm.v1.engine.core import EngineCore
+        from vllm.v1.engine.core_client import MPClient
 
         built, shuts_down = Scheduler.__init__, EngineCore.shutdown
+        started = MPClient.__init__
         watching = self
 
         @functools.wraps(built)
@@ -85,7 +93,12 @@ class Watching:
             watching.last_word()  # it may take longer than the waiting process allows
             return shuts_down(self, *args, **kwargs)
 
-        Scheduler.__init__, EngineCore.shutdown = init, shutdown
+        @functools.wraps(started)
+        def client(self: Any, *args: Any, **kwargs: Any) -> None:
+            started(self, *args, **kwargs)  # and with it the engine cores
+            watching.wait_for_cores()
+
+        Scheduler.__init__, EngineCore.shutdown, MPClient.__init__ = init, shutdown, client
         self.dumps.listen()
         self._joins()
 
@@ -95,6 +108,26 @@ class Watching:
         if self.run.broken and self.run.parent:
             self.say(f"what is judged cannot be kept: {self.run.broken}")
         at_end(self._end, self, last=self.run.parent)
+
+    def wait_for_cores(self) -> None:
+        """Look after the engine cores that this process has started and will wait for, all of them
+        in one thread."""
+        run = self.run
+        if run is None or run.broken or not run.parent or run is self._looked_after:
+            return
+        self._looked_after = run
+        threading.Thread(target=self._look_after_cores, args=(run,), daemon=True).start()
+
+    def _look_after_cores(self, run: WatchedRun) -> None:
+        """Say at once that an engine core was killed: a call of vLLM may wait for it for
+        minutes."""
+        shown = set[int]()
+        while run is self.run and not run.is_reported:
+            time.sleep(LOOK_S)
+            for part in run.killed():
+                if part.saved.pid not in shown and not self.tested:
+                    self.say(f"{part.lost}. A call that waits for it may not return")
+                shown.add(part.saved.pid)
 
     def _is_forked(self) -> None:
         """Begin anew in a process that was forked from the one that was switched on. The other one
