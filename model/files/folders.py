@@ -8,15 +8,11 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
-from kvproof.model.files.writing import errors, unused
-
-folder_errors = partial(errors, folder=True)
-"""Raises each error of making a folder as a UsageError."""
+from kvproof.model.files.writing import unused
 
 
 def check_folder(folder: Path) -> Path:
@@ -126,6 +122,19 @@ def size_of(folder: Path) -> int:
                 path = os.path.join(root, name)
                 total += 0 if os.path.islink(path) else os.lstat(path).st_size
     return total
+
+
+@contextmanager
+def folder_errors(folder: Path) -> Iterator[None]:
+    """Raise each error of making this folder as a UsageError."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"The folder {shown(folder)} cannot be made or written to ({why}). "
+            "Use a folder that you may write to."
+        ) from error
 
 
 def unpack(archive: Path, folder: Path) -> None:

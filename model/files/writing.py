@@ -108,20 +108,19 @@ def append(path: Path, content: str) -> None:
 
 
 @contextmanager
-def errors(path: Path, *, folder: bool = False) -> Iterator[None]:
-    """Raise each error of writing this file, or of making this folder, as a UsageError."""
+def errors(path: Path) -> Iterator[None]:
+    """Raise each error of writing this file as a UsageError."""
     try:
         yield
-    except (OSError, ValueError) as error:
-        if isinstance(error, FileExistsError) and not folder:
-            raise UsageError(
-                f"The file {shown(path)} exists and is not overwritten. Use the name of a new file."
-            ) from error
-        why = getattr(error, "strerror", None) or error
-        cannot = "folder {} cannot be made or written to" if folder else "file {} cannot be written"
-        use = "a folder" if folder else "a file in a folder"
+    except FileExistsError as error:
         raise UsageError(
-            f"The {cannot.format(shown(path))} ({why}). Use {use} that you may write to."
+            f"The file {shown(path)} exists and is not overwritten. Use the name of a new file."
+        ) from error
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"The file {shown(path)} cannot be written ({why}). "
+            "Use a file in a folder that you may write to."
         ) from error
 
 
