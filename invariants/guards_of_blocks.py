@@ -80,9 +80,9 @@ def _deferred(engine: Engine) -> Counter[int]:
     return Counter(block for _, blocks in engine.deferred for block in blocks)
 
 
-def _about_choice(engine: str, choice: Choice, block: int, how: str, says: str) -> Judged:
+def _about_choice(engine: str, choice: Choice, block: int, made: Reason) -> Judged:
+    """A choice did with a block what it may not do."""
     blocks = reason("block", "block {block} of {engine} ({request})")
-    made = reason(how, says, choice=type(choice).__name__)
     return because(blocks, made, engine=engine, request=choice.request, block=block)
 
 
@@ -108,12 +108,26 @@ def taken_blocks_were_free(made: Scheduled) -> Iterator[Judged]:
             held[block] += 1
         for block in blocks_of(chosen, "freed"):
             yield holds_if(held[block] >= 1) or _about_choice(
-                after.name, chosen, block, "freed", "{choice} frees it, and no request holds it"
+                after.name,
+                chosen,
+                block,
+                reason(
+                    "freed",
+                    "{choice} frees it, and no request holds it",
+                    choice=type(chosen).__name__,
+                ),
             )
             held[block] -= 1
         for block in blocks_of(chosen, "taken"):
             yield holds_if(held[block] <= 0) or _about_choice(
-                after.name, chosen, block, "taken", "{choice} takes it, and it is in use"
+                after.name,
+                chosen,
+                block,
+                reason(
+                    "taken",
+                    "{choice} takes it, and it is in use",
+                    choice=type(chosen).__name__,
+                ),
             )
             held[block] += 1
     held += _deferred(after)

@@ -177,28 +177,19 @@ def paired_offsets_are_equal(step: Step, cluster: Cluster) -> Iterator[Judged]:
                 )
 
 
-def _held_on(
-    state: State, of: Side, statuses: tuple[str, ...], blocks: set[int], does: str
-) -> Iterator[Judged]:
-    """Judge that a request in one of these statuses holds the blocks that a transfer reads or
-    writes; `does` says which of both."""
+def _freed(state: State, of: Side, statuses: tuple[str, ...], blocks: set[int]) -> list[int]:
+    """The blocks of a transfer that its request, which must be in one of these statuses, does not
+    hold any more."""
     held = state.engine(of.engine.name).find(of.request)
     if held is None or held.status not in statuses:
-        lost = blocks
-    else:
-        lost = blocks - {b for table in held.tables for b in table}
-    yield holds(len(blocks) - len(lost))
-    if lost:
-        yield because(
-            reason(
-                f"still_{does}",
-                f"a transfer still {does} blocks {{lost}} of {{request}} on {{engine}}",
-                lost=sorted(lost),
-            ),
-            reason("has_freed", "the request has freed them"),
-            engine=of.engine.name,
-            request=of.request,
-        )
+        return sorted(blocks)
+    return sorted(blocks - {b for table in held.tables for b in table})
+
+
+def _has_freed(of: Side, still_used: Reason) -> Judged:
+    """A request has freed blocks that a transfer still uses."""
+    freed = reason("has_freed", "the request has freed them")
+    return because(still_used, freed, engine=of.engine.name, request=of.request)
 
 
 @check(
@@ -220,8 +211,28 @@ def nothing_reused_under_transfer(state: State, cluster: Cluster) -> Iterator[Ju
             continue
         sink, source = (side(cluster, transfer.request) for side in (taker, giver))
         written, read = blocks_filled(cluster, transfer), blocks_sent(cluster, transfer)
-        yield from _held_on(state, sink, (LOADING, ABORTED), written, "writes")
-        yield from _held_on(state, source, (SENDING,), read, "reads")
+        freed = _freed(state, sink, (LOADING, ABORTED), written)
+        yield holds(len(written) - len(freed))
+        if freed:
+            yield _has_freed(
+                sink,
+                reason(
+                    "still_writes",
+                    "a transfer still writes blocks {lost} of {request} on {engine}",
+                    lost=freed,
+                ),
+            )
+        freed = _freed(state, source, (SENDING,), read)
+        yield holds(len(read) - len(freed))
+        if freed:
+            yield _has_freed(
+                source,
+                reason(
+                    "still_reads",
+                    "a transfer still reads blocks {lost} of {request} on {engine}",
+                    lost=freed,
+                ),
+            )
 
 
 @check(
