@@ -1,15 +1,17 @@
-"""A finding of base is mended only where head takes its run to the end, and the check has something
+"""A finding of base is mended only where head takes its run to the end, and the check has the same
 to judge there."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kvproof.gate.difference.judged import Break, followed
 from kvproof.gate.difference.parting import parting
-from kvproof.gate.difference.record import Course
+from kvproof.gate.difference.record import Course, Stands
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload
+from kvproof.model.because import About
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.presets import CLUSTERS
@@ -19,11 +21,23 @@ from tests.two_machines import FULL, broken, result, unkept
 EVENTS = (Submit("E", "r0"), Schedule("E"), Complete("E"), Submit("E", "r1"))
 RULE = "promised_tokens_are_loaded"
 ALWAYS, AT_THE_END = "writer_is_alone", "every_request_can_finish"
+RUNS, WAITS = Stands("E", "r1", "running", True), Stands("E", "r1", "waiting", False)
+OTHER = Stands("E", "r0", "running", True)
+DRAINED = replace(unkept(RULE), drained=True)
+GOES = "head goes another way, r1 on E is {} and running with blocks on base"
+BASE = Course(ended=True, stands=(RUNS,), left=(RUNS,))
 
 
 def whole(*judged: str, **more: Any) -> Course:
-    """A run that was taken to its end, in which these checks had something to judge."""
-    return Course(**{"ended": True, "judged": judged} | more)
+    """A run that was taken to its end, in which these checks had something to judge. Where it shows
+    a break on base, the requests stand as there."""
+    return Course(**{"ended": True, "judged": judged, "stands": (RUNS,)} | more)
+
+
+def of(**about: str) -> Break:
+    """A break that is about these."""
+    found = broken(ALWAYS)
+    return replace(found, finding=replace(found.finding, about=About(**about)))
 
 
 @pytest.mark.parametrize(
@@ -47,11 +61,20 @@ def whole(*judged: str, **more: Any) -> Course:
         (unkept(RULE), whole(RULE), ""),
         (unkept(RULE), whole(RULE, ended=False), "the run does not come to its end on head"),
         (unkept(RULE), whole(), "the check has nothing to judge on head"),
+        (of(request="r1"), whole(ALWAYS, stands=(OTHER, RUNS)), ""),
+        (of(request="r1"), whole(ALWAYS, stands=(WAITS,)), GOES.format("waiting without blocks")),
+        (of(engine="E"), whole(ALWAYS, stands=()), GOES.format("absent")),
+        (of(engine="D"), whole(ALWAYS, stands=()), ""),
+        (broken(ALWAYS), whole(ALWAYS, stands=()), GOES.format("absent")),
+        (broken(AT_THE_END), whole(stands=()), ""),
+        (unkept(RULE), whole(RULE, stands=(WAITS,)), GOES.format("waiting without blocks")),
+        (DRAINED, whole(RULE, stands=(), left=(RUNS,)), ""),
+        (DRAINED, whole(RULE, left=(WAITS,)), GOES.format("waiting without blocks")),
     ],
 )
 def test_it_is_said_how_head_leaves_the_run(found: Break, head: Course, says: str) -> None:
-    assert parting(found, head) == says
-    assert parting(found, head, 1) == (f"from event 2 on, {says}" if says else "")
+    assert parting(found, BASE, head) == says
+    assert parting(found, BASE, head, 1) == (f"from event 2 on, {says}" if says else "")
 
 
 def test_a_machine_says_which_checks_had_something_to_judge() -> None:
@@ -60,6 +83,12 @@ def test_a_machine_says_which_checks_had_something_to_judge() -> None:
     assert (course.ended, course.dead, course.skipped) == (True, "", 0)
     assert "references_are_exact" in course.judged
     assert not {RULE, "entry_is_lost_with_its_block"} & {*course.judged}
+
+
+def test_a_machine_says_how_the_requests_stand_before_the_last_event() -> None:
+    for length, status in ((1, []), (2, ["waiting"]), (3, ["running"])):
+        stands = followed(CLUSTERS["full"], ModelMachine, EVENTS[:length]).course.stands
+        assert [each.status for each in stands] == status
 
 
 def dies(workload: Workload) -> Result:

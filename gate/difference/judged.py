@@ -19,7 +19,9 @@ from kvproof.gate.difference.record import (
     Need,
     Record,
     Recorder,
+    Stands,
     Taken,
+    standing,
 )
 from kvproof.gate.difference.workload import Fixed, Planned, follow
 from kvproof.invariants.check import Check
@@ -99,7 +101,8 @@ class Break:
 
     A break of a connector, or of an engine core, has its plan in `plan` and no events. The cluster
     is the engine of the plan of a connector, else it has a name alone. Its check is one of the
-    contract of these, which has the `severity`. `promise`: see `Key`.
+    contract of these, which has the `severity`. The last action breaks it, or the drain after the
+    last one (`drained`). `promise`: see `Key`.
     """
 
     signature: Signature
@@ -113,6 +116,7 @@ class Break:
     plan: Planned | None = None
     severity: Severity | None = None
     promise: str = ""
+    drained: bool = False
 
     @property
     def length(self) -> int:
@@ -181,7 +185,8 @@ class Judgement:
 class JudgedMachine(Watched):
     """A machine whose violations are recorded in a judgement and do not end its run. `known` are
     the known findings that may explain them. Several machines may share a judgement. `judged` are
-    the checks that had something to judge, when the run is over."""
+    the checks that had something to judge, when the run is over, and `stands` how the requests
+    stood before the last stimulus that was given."""
 
     def __init__(
         self,
@@ -193,6 +198,7 @@ class JudgedMachine(Watched):
         super().__init__(machine, known)
         self.note = note
         self.judged: tuple[str, ...] = ()
+        self.stands: tuple[Stands, ...] = ()
         self.judgement = Judgement() if judgement is None else judgement
         self.events: list[Event] = []
         self.seen: dict[Key, int] = {}
@@ -247,7 +253,7 @@ class JudgedMachine(Watched):
         dead = next((death.words for death in deaths), "")
         ended, events = not dead and termination.over(self.state), tuple(self.events)
         into = self.judgement
-        into.course = Course(dead, ended, self.recorder.skipped, self.judged)
+        into.course = Course(dead, ended, self.recorder.skipped, self.judged, self.stands)
         into.records.append(self.recorder.made(whole=ended and not self.recorder.skipped))
         into.taken.append(Taken(self.cluster, events))
         super().close()
@@ -303,14 +309,16 @@ def taken_again(
 def _follow(machine: JudgedMachine, events: Iterable[Event], checks: tuple[Check, ...]) -> None:
     """Take these stimuli, one by one. The output of a step that nothing else can precede is taken
     where the next stimulus needs it: a run that was made shorter may lack it."""
-    run = Run(machine, checks)
+    run, before = Run(machine, checks), machine.state
     for event in map(stimulus, events):
         while event not in run.stimuli and _only_output(run):
             run.take_one(run.stimuli[0])
+        before = machine.state
         if event in run.stimuli:
             run.take_one(event)
         elif not run.dead:
             machine.recorder.skipped += 1
+    machine.stands = standing(before)
     drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
     machine.judged = tuple(name for name, times in run.tally.judged.items() if times)
 

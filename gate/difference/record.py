@@ -18,7 +18,7 @@ from kvproof.model.events import Compute, Event, Schedule
 from kvproof.model.finding import Finding
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
-from kvproof.model.state import Engine
+from kvproof.model.state import Engine, State
 from kvproof.model.step import Step
 
 ANY = "for any reason"
@@ -118,18 +118,39 @@ class Record(Struct, frozen=True, forbid_unknown_fields=True):
         return {excuse for need in of_it for excuse in need.excuses}
 
 
+class Stands(Struct, frozen=True, forbid_unknown_fields=True):
+    """A request on an engine: its status, and whether it holds blocks."""
+
+    engine: str
+    request: str
+    status: str
+    holds: bool
+
+
 class Course(Struct, frozen=True, forbid_unknown_fields=True):
     """How a machine took a run. `dead` says how an engine died, else it is empty; `ended` that all
     requests came to their end. So many of the events were not possible (`skipped`). `judged` are
-    the checks that had something to judge."""
+    the checks that had something to judge. `stands` are the requests before the last of the events
+    or actions, and `left` those of a plan before the drain that ends it."""
 
     dead: str = ""
     ended: bool = False
     skipped: int = 0
     judged: tuple[str, ...] = ()
+    stands: tuple[Stands, ...] = ()
+    left: tuple[Stands, ...] = ()
 
 
 NOT_TAKEN = Course()
+
+
+def standing(state: State) -> tuple[Stands, ...]:
+    """All requests of a state."""
+    return tuple(
+        Stands(engine.name, each.id, each.status, any(each.tables))
+        for engine in state.engines
+        for each in engine.requests
+    )
 
 
 class Taken(Struct, frozen=True, forbid_unknown_fields=True):

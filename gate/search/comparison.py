@@ -477,7 +477,7 @@ class Comparison:
             if (shown := same(key, head)) is not None:
                 return "still there", one._replace(found=shown)
             parts_at = next((pair.parts_at for pair in pairs(base, head)), None)
-            why = head.reason or parting(found, head.course, parts_at)
+            why = head.reason or parting(found, base.course, head.course, parts_at)
             if not why and elsewhere:
                 why = "head takes this run without it, and breaks the same check in another"
             if not why:

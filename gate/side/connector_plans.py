@@ -11,7 +11,7 @@ import msgspec
 
 from kvproof.gate.difference.judged import Break, Judgement, Key, Note
 from kvproof.gate.difference.protocol import Accepts, KitConnector
-from kvproof.gate.difference.record import Course, Fatal, Record, Recorder
+from kvproof.gate.difference.record import Course, Fatal, Record, Recorder, Stands
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Planned, Play, Plays
 from kvproof.gate.side.drawn_plans import with_plans
@@ -131,6 +131,7 @@ class _Played:
     ) -> None:
         self.name, self.plan, self.note = name, plan, note
         self.features = used_by(Cluster(name, (plan.engine,)))
+        self.stands: dict[int, tuple[Stands, ...]] = {}
         self.died: Death | None = None
         self.died_at = 0
         self.waits = False
@@ -157,6 +158,8 @@ class _Played:
         self.result = EpisodeResult(findings, 0, 0, Counter())
 
     def _note(self, engine: Played, at: int, facts: list[Fact]) -> bool:
+        if at >= len(self.plan.actions) - 1:
+            self.stands[at] = tuple(Stands(*each) for each in engine.standing)
         if self.note is not None:
             event = self._event(at)
             shapes = dict.fromkeys(map(_shape, facts))
@@ -205,11 +208,13 @@ class _Played:
     @property
     def course(self) -> Course:
         """How the plan was taken."""
-        dead = self.died.words if self.died else ""
+        dead, last = self.died.words if self.died else "", len(self.plan.actions)
         return Course(
             dead=dead,
-            ended=not dead and not self.waits and self.result.at > len(self.plan.actions),
+            ended=not dead and not self.waits and self.result.at > last,
             judged=tuple(name for name in CONTRACT if self.result.times_judged[name]),
+            stands=self.stands.get(last - 1, ()),
+            left=self.stands.get(last, ()),
         )
 
     def _event(self, at: int) -> str:
@@ -251,6 +256,7 @@ class _Played:
             plan=Play("", self.name, msgspec.to_builtins(plan)),
             severity=grave,
             promise=promise if died else "",
+            drained=at > len(self.plan.actions),
         )
 
 

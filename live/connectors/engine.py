@@ -343,6 +343,14 @@ class DrivenEngine(ObservedEngine):
         """What happened of which there is no fact, by its name, and how often."""
         return self.owners.counted
 
+    @property
+    def standing(self) -> list[tuple[str, str, str, bool]]:
+        """The engine, name and status of each request, and whether it has blocks."""
+        return [
+            (self.cfg.name, name, request.status.name, any(self.owners.tables(name)))
+            for name, request in self.scheduler.requests.items()
+        ]
+
     # What it does.
 
     def _step(self) -> None:

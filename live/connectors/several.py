@@ -119,6 +119,11 @@ class SeveralEngines:
         """The requests that have not ended."""
         return [name for engine in self.engines for name in engine.running]
 
+    @property
+    def standing(self) -> list[tuple[str, str, str, bool]]:
+        """The same as `DrivenEngine.standing`, for all engines."""
+        return [each for engine in self.engines for each in engine.standing]
+
 
 class EngineReplicas(SeveralEngines):
     """The engines of data parallelism on one machine, as vLLM starts them for a model without

@@ -136,6 +136,8 @@ def test_what_the_scheduler_counts_beside_other_groups_is_one_mistake() -> None:
         plan = ConnectorPlan(engine_of(groups), (SubmitRequest(0, 1),))
         one = side_plans.driven(Play("", "mooncake", msgspec.to_builtins(plan)))
         found.add(tuple(each.signature for each in one.breaks))
+        assert all(each.drained for each in one.breaks), "the drain shows it"
+        assert [one.course.stands, {each.status for each in one.course.left}] == [(), {"WAITING"}]
     [signatures] = found
     assert {each.check for each in signatures} == {"statistics_count_once"}
 
