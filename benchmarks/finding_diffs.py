@@ -12,7 +12,6 @@ code: 0 all were run, 2 bad usage.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -22,6 +21,7 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
+from benchmarks import kept
 from tests.finding_diffs import diff_of, files_of, offered, overlay, sources
 from tests.finding_gates import digest, known, rewritten, save
 from tests.findings import ISSUES
@@ -97,14 +97,9 @@ def passed(files: list[str], folder: Path, tree: Path | None) -> set[str]:
 
 def gate(tree: Path, args: argparse.Namespace, traces: Path) -> dict[str, Any]:
     """The gate of a diff, and what it was run with."""
-    command = [sys.executable, "-m", "kvproof", "gate", "--json", "--seed", "0"]
-    command += ["--vllm", str(tree), "--base", str(sources()), "--budget", str(args.budget)]
-    command += ["--traces", str(traces)]
     kvproof = subprocess.check_output(KVPROOF, text=True).strip()
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not ran.stdout or ran.returncode in {2, 130, 143}:
-        sys.exit(ran.stderr.strip() or f"the gate ended with {ran.returncode}")
-    answer = json.loads(ran.stdout)
+    options = ["--vllm", tree, "--base", sources(), "--budget", args.budget, "--seed", 0]
+    answer = kept.gate(*options, traces=traces)
     findings = answer.get("findings", [])
     of = {kind: [f for f in findings if f["kind"] == kind] for kind in ("introduced", "mended")}
     return {

@@ -22,8 +22,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from benchmarks.kept import Answer, Answers
 from benchmarks.planted.chooser import installed
 from benchmarks.planted.mistakes import tree_with
 from kvproof.gate.difference.result import Result, pairs
@@ -36,7 +37,7 @@ from kvproof.model import interruption
 from kvproof.model.presets import cluster_named
 
 HERE = Path(__file__).parent
-ANSWERS = HERE / "answers.json"
+ANSWERS = Answers(HERE / "answers.json")
 PAGE = HERE.parents[1] / "reports" / "digest.md"
 
 CLUSTERS = ("full", "pd-default", "events", "hybrid", "drafts")
@@ -75,21 +76,12 @@ def changes() -> list[Change]:
     return [Change(**row) for row in json.loads((HERE / "changes.json").read_text("utf-8"))]
 
 
-def answers() -> dict[str, dict[str, Any]]:
-    """All answers, by the name of the change."""
-    if not ANSWERS.exists():
-        return {}
-    found: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text("utf-8"))
-    return found
-
-
-def answer_of(change: Change) -> dict[str, Any] | None:
+def answer_of(change: Change) -> Answer | None:
     """The answer to a change as it stands now; None where there is none."""
-    answer = answers().get(change.name)
-    return answer if answer and answer["digest"] == change.digest else None
+    return ANSWERS.of(change.name, change.digest)
 
 
-def is_right(change: Change, answer: dict[str, Any]) -> bool:
+def is_right(change: Change, answer: Answer) -> bool:
     """Whether the digest told head from base exactly where it should."""
     return bool(answer["effect"]) == change.effect and not answer["not_driven"]
 
@@ -154,8 +146,7 @@ def keep(change: Change, base: Sequence[Result], head: Sequence[Result]) -> None
         "where": [name for name, number in parted.items() if number],
         "not_driven": [one.name for one, other in both if not pairs(one, other)],
     }
-    text = json.dumps(dict(sorted((answers() | {change.name: answer}).items())), indent=1)
-    ANSWERS.write_text(f"{text}\n", encoding="utf-8")
+    ANSWERS.keep(change.name, answer)
     told = "right" if is_right(change, answer) else "WRONG"
     print(f"{change.name:24} {answer['effect']:3} of {answer['runs']:3} {told}", flush=True)
 
@@ -178,7 +169,7 @@ def page() -> Iterator[str]:
         yield ""
 
 
-def _row(change: Change, answer: dict[str, Any] | None) -> str:
+def _row(change: Change, answer: Answer | None) -> str:
     if answer is None:
         return f"| `{change.name}` | {change.about} | not driven yet | | | |"
     right = "yes" if is_right(change, answer) else "**no**"

@@ -13,14 +13,13 @@ reports/planted.md from answers.json and runs nothing. Exit code: 0 all that wer
 """
 
 import argparse
-import json
-import resource
+import shutil
 import subprocess
 import sys
 from datetime import date
 from pathlib import Path
-from typing import Any
 
+from benchmarks import kept
 from benchmarks.planted import answers, page
 from benchmarks.planted.chooser import KINDS, installed
 from benchmarks.planted.mistakes import Mistake, mistakes, plant
@@ -31,30 +30,17 @@ COMMIT = ["git", "log", "-1", "--format=%h", "--", "gate", "invariants", "live"]
 """Prints the last commit that changes what judges."""
 
 
-def gate(mistake: Mistake, args: argparse.Namespace) -> dict[str, Any]:
+def gate(mistake: Mistake, args: argparse.Namespace) -> kept.Answer:
     """The gate's answer to a planted change."""
     folder = args.results / mistake.name.replace("/", "-")
     tree = folder.with_name(f"{folder.name}-tree")
     package = installed()
     plant(mistake, package, tree)
-    command = [sys.executable, "-m", "kvproof", "gate", "--json", "--seed", str(args.seed)]
-    command += ["--vllm", str(tree), "--base", str(package.parent)]
-    command += ["--budget", str(args.budget), "--traces", str(folder)]
-    before = processor_s()
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not ran.stdout or ran.returncode in {2, 130, 143}:
-        sys.exit(f"{mistake.name}: {ran.stderr.strip() or ran.returncode}")
-    answer: dict[str, Any] = json.loads(ran.stdout)
-    answer["processor_s"] = round(processor_s() - before, 1)
-    folder.with_suffix(".json").write_text(json.dumps(answer, indent=1), encoding="utf-8")
-    subprocess.run(["rm", "-rf", str(tree)], check=True)
+    options = ["--vllm", tree, "--base", package.parent, "--budget", args.budget]
+    answer = kept.gate(*options, "--seed", args.seed, traces=folder)
+    kept.write(folder.with_suffix(".json"), answer)
+    shutil.rmtree(tree)
     return answer
-
-
-def processor_s() -> float:
-    """The processor time of all programs that this one has started and that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def asked_for(args: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Mistake]:
@@ -71,14 +57,14 @@ def run(found: list[Mistake], args: argparse.Namespace) -> None:
     args.results.mkdir(parents=True, exist_ok=True)
     for number, mistake in enumerate(found, 1):
         place = f"{number:3} of {len(found)}  {mistake.name:48}"
-        kept = None if args.again else answers.of(mistake)
-        if kept is None:
+        answer = None if args.again else answers.of(mistake)
+        if answer is None:
             print(f"{place} begins", flush=True)
             made = gate(mistake, args)
             with_what = {"date": date.today().isoformat(), "kvproof": commit, "seed": args.seed}
-            kept = answers.keep(mistake, made | with_what)
-        short = ", too little processor time: no answer" if answers.starved(kept) else ""
-        print(f"{place} {kept['verdict']:10} {kept['seconds']:6.1f} s{short}", flush=True)
+            answer = answers.keep(mistake, made | with_what)
+        short = ", too little processor time: no answer" if answers.starved(answer) else ""
+        print(f"{place} {answer['verdict']:10} {answer['seconds']:6.1f} s{short}", flush=True)
 
 
 def main() -> int:

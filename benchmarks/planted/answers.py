@@ -1,33 +1,20 @@
 """What the gate answered to each planted change: answers.json, by the name of the change."""
 
-import fcntl
-import json
-from pathlib import Path
 from typing import Any
 
+from benchmarks.kept import Answer, Answers
 from benchmarks.planted.mistakes import HERE, Mistake
 
-FILE = HERE / "answers.json"
-
-Answer = dict[str, Any]
+ANSWERS = Answers(HERE / "answers.json")
 
 SEEN = ("seen ", "not confirmed: ")
 """How the gate begins to tell of what it has seen, and has not confirmed or weighed in time."""
 
 
-def known() -> dict[str, Answer]:
-    """All answers."""
-    if not FILE.exists():
-        return {}
-    found: dict[str, Answer] = json.loads(FILE.read_text(encoding="utf-8"))
-    return found
-
-
 def of(mistake: Mistake) -> Answer | None:
     """The answer to a planted change as it stands now; None where there is none."""
-    answer = known().get(mistake.name)
-    counts = answer is not None and answer["digest"] == mistake.digest and not starved(answer)
-    return answer if counts else None
+    answer = ANSWERS.of(mistake.name, mistake.digest)
+    return None if answer is None or starved(answer) else answer
 
 
 def starved(answer: Answer) -> bool:
@@ -37,7 +24,7 @@ def starved(answer: Answer) -> bool:
 
 
 def keep(mistake: Mistake, gate: Answer) -> Answer:
-    """Keep what the page needs of a gate's whole answer. Two runs may write at the same time."""
+    """Keep what the page needs of a gate's whole answer."""
     findings = [f for f in gate.get("findings", ()) if f["kind"] == "introduced"]
     answer = {
         "digest": mistake.digest,
@@ -53,12 +40,7 @@ def keep(mistake: Mistake, gate: Answer) -> Answer:
         "effect": sum(f["effect"] for f in gate.get("functions", ())),
         "not_told": [text for text in gate.get("not_run", ()) if text.startswith(SEEN)],
     }
-    with open(HERE / "chooser.py", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        text = json.dumps(dict(sorted((known() | {mistake.name: answer}).items())), indent=1)
-        part: Path = FILE.with_suffix(".part")
-        part.write_text(f"{text}\n", encoding="utf-8")
-        part.replace(FILE)
+    ANSWERS.keep(mistake.name, answer)
     return answer
 
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.kept import Answer
 from benchmarks.planted import answers
-from benchmarks.planted.answers import Answer
 from benchmarks.planted.chooser import KINDS
 from benchmarks.planted.mistakes import Mistake, mistakes
 

@@ -11,14 +11,16 @@ code: 0 all were run, 2 bad usage.
 
 import argparse
 import json
-import resource
-import subprocess
 import sys
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+from benchmarks import kept  # noqa: E402
+
 BUDGET_S = 300
 
 
@@ -33,12 +35,6 @@ def name(entry: dict[str, Any]) -> str:
     return f"{entry['kind']}-{entry['commit']}"
 
 
-def processor_s() -> float:
-    """The processor time of all programs that this one has started and that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
 def gate(entry: dict[str, Any], args: argparse.Namespace) -> None:
     """Run the gate on an entry, and keep its output."""
     out: Path = args.results / f"{name(entry)}.json"
@@ -46,18 +42,9 @@ def gate(entry: dict[str, Any], args: argparse.Namespace) -> None:
         return
     commit = entry["commit"]
     base, head = (commit, f"{commit}^") if entry["kind"] == "mends" else (f"{commit}^", commit)
-    command = [sys.executable, "-m", "kvproof", "gate", "--json", "--seed", str(args.seed)]
-    command += ["--repo", str(args.repo), "--base", base, "--head", head]
-    command += ["--budget", str(args.budget), "--traces", str(args.results / name(entry))]
-    before = processor_s()
-    ran = subprocess.run(command, capture_output=True, text=True, check=False)
-    if not ran.stdout:
-        sys.exit(f"{name(entry)}: {ran.stderr.strip() or ran.returncode}")
-    answer = json.loads(ran.stdout)
-    about = {"date": date.today().isoformat(), "processor_s": round(processor_s() - before, 1)}
-    part = out.with_suffix(".part")
-    part.write_text(json.dumps(answer | about, indent=1), encoding="utf-8")
-    part.replace(out)
+    options = ["--repo", args.repo, "--base", base, "--head", head, "--budget", args.budget]
+    answer = kept.gate(*options, "--seed", args.seed, traces=args.results / name(entry))
+    kept.write(out, answer | {"date": date.today().isoformat()})
     found = sorted(
         {f["invariant"] for f in answer.get("findings", ()) if f["kind"] == "introduced"}
     )

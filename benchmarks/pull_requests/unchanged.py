@@ -1,6 +1,6 @@
 """The gate on vLLMs without a real change: one function has a statement without effect.
 
-    python benchmarks/pull_requests/unchanged.py --vllm SITE_PACKAGES --results FOLDER [--gates N]
+    python -m benchmarks.pull_requests.unchanged --vllm SITE_PACKAGES --results FOLDER [--gates N]
 
 To the gate, such a function is changed, and has to be driven. None may be red. Each gate is a
 process of its own; its output is kept in the folder, so a run that was stopped continues. Gate n is
@@ -10,13 +10,14 @@ always the same function. Exit code: 0 none is red, 1 one is, 2 bad usage.
 import argparse
 import ast
 import json
-import os
 import random
 import shutil
 import statistics
-import subprocess
 import sys
 from pathlib import Path
+
+from benchmarks import kept
+from benchmarks.planted.mistakes import tree_with
 
 CONNECTORS = "vllm/distributed/kv_transfer/kv_connector/v1"
 ACCOUNTING = ("vllm/v1/core", f"{CONNECTORS}/nixl", f"{CONNECTORS}/offloading")
@@ -52,32 +53,22 @@ def idled(source: str, function: Function) -> str:
     )
 
 
-def gate(number: int, args: argparse.Namespace) -> dict[str, object]:
+def gate(number: int, args: argparse.Namespace) -> kept.Answer:
     """The answer of the gate on the tree of this number; a kept one where there is one."""
     out: Path = args.results / f"{number}.json"
     if not out.exists():
         path, function = random.Random(number).choice(candidates(args.vllm))
         tree = args.results / f"{number}-tree"
-        shutil.rmtree(tree, ignore_errors=True)
-        shutil.copytree(args.vllm / "vllm", tree / "vllm", copy_function=os.link, symlinks=True)
-        for info in args.vllm.glob("vllm*.dist-info"):
-            shutil.copytree(info, tree / info.name)
-        changed = tree / path
-        source = changed.read_text(encoding="utf-8")
-        changed.unlink()  # a link to the file of the original
-        changed.write_text(idled(source, function), encoding="utf-8")
-        command = [sys.executable, "-m", "kvproof", "gate", "--json", "--vllm", str(tree)]
-        command += ["--base", str(args.vllm), "--traces", str(args.results / f"{number}")]
-        ran = subprocess.run(command, capture_output=True, text=True, check=False)
-        if not ran.stdout:
-            sys.exit(f"{number}: {ran.stderr.strip() or ran.returncode}")
-        answer = {**json.loads(ran.stdout), "tree": f"{path}:{function.name}"}
-        out.write_text(json.dumps(answer, indent=1), encoding="utf-8")
+        source = idled((args.vllm / path).read_text(encoding="utf-8"), function)
+        tree_with(args.vllm / "vllm", tree, str(path.relative_to("vllm")), source)
+        options = ["--vllm", tree, "--base", args.vllm]
+        answer = kept.gate(*options, traces=args.results / f"{number}")
+        kept.write(out, answer | {"tree": f"{path}:{function.name}"})
         shutil.rmtree(tree)
-    kept: dict[str, object] = json.loads(out.read_text(encoding="utf-8"))
-    seconds = kept.get("seconds", 0)
-    print(f"{number:3} {kept['verdict']:10} {seconds:6.1f} s  {kept['tree']}", flush=True)
-    return kept
+    answer = json.loads(out.read_text(encoding="utf-8"))
+    seconds = answer.get("seconds", 0)
+    print(f"{number:3} {answer['verdict']:10} {seconds:6.1f} s  {answer['tree']}", flush=True)
+    return answer
 
 
 def main() -> int:
@@ -89,9 +80,9 @@ def main() -> int:
     args = parser.parse_args()
     args.results.mkdir(parents=True, exist_ok=True)
     answers = [gate(number, args) for number in range(args.gates)]
-    verdicts = [str(a["verdict"]) for a in answers]
+    verdicts = [a["verdict"] for a in answers]
     counts = {v: verdicts.count(v) for v in sorted(set(verdicts))}
-    seconds = [float(str(a.get("seconds", 0))) for a in answers]
+    seconds = [a.get("seconds", 0) for a in answers]
     print(f"{counts}, median {statistics.median(seconds):.0f} s, at most {max(seconds):.0f} s")
     return int("VIOLATED" in verdicts)
 
