@@ -8,11 +8,7 @@ import pytest
 
 from kvproof.invariants.of_bytes import TRANSFERRED
 from kvproof.model.environment.arrivals import arrival
-from kvproof.model.events import (
-    Complete,
-    Schedule,
-    Submit,
-)
+from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.phases import Phase
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.records.lines import BlockSums
@@ -167,44 +163,29 @@ def with_bytes(theirs: tuple[str, ...], ours: tuple[str, ...], **other: Any) -> 
     return {"P": with_sums(records["P"], p), "D": with_sums(records["D"], d)}
 
 
-def joined(as_json: Any, folder: Path, records: dict[str, Record]) -> Any:
-    files = [str(write_in(folder, name, records[name])) for name in ("P", "D")]
-    return as_json("report", *files)
+# The sums of P's blocks, those of D's, what else the line of D says, and the code of the report.
+BYTES: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, Any], int]] = {
+    "equal bytes": (("1a", "2b"), ("1a", "2b"), {}, 0),
+    "other bytes": (("1a", "2b"), ("1a", "9b"), {}, 1),
+    "another column": (("1a", "2b", "3c"), ("3c",), {"at": 1}, 1),
+    "another layout": (("1a",), ("2b",), {"form": "3 layers"}, 0),
+    "null block of D": (("1a",), ("",), {}, 0),
+    "null block of P": (("",), ("1a",), {}, 0),
+    "not sent": (("1a",), ("2b",), {"at": 1}, 0),
+}
+NOT_COMPARED = ("another layout", "null block of D", "null block of P", "not sent")
 
 
-def test_equal_bytes_are_judged(as_json: Any, tmp_path: Path) -> None:
-    _, output = joined(as_json, tmp_path, with_bytes(("1a", "2b"), ("1a", "2b")))
-    assert output["judged"][TRANSFERRED] == 2
-    assert TRANSFERRED not in [row["invariant"] for row in output["findings"]]
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours", "at"),
-    [(("1a", "2b"), ("1a", "9b"), 0), (("1a", "2b", "3c"), ("3c",), 1)],
-    ids=["other bytes", "another column"],
-)
-def test_unequal_bytes_are_found(
-    as_json: Any, tmp_path: Path, theirs: tuple[str, ...], ours: tuple[str, ...], at: int
-) -> None:
-    code, output = joined(as_json, tmp_path, with_bytes(theirs, ours, at=at))
-    [row] = [row for row in output["findings"] if row["invariant"] == TRANSFERRED]
-    assert (code, row["severity"]) == (1, "wrong tokens")
-    assert f"column {at + len(ours) - 1} of group 0" in row["reasons"][0]
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours", "other"),
-    [
-        (("1a",), ("2b",), {"form": "3 layers"}),
-        (("1a",), ("",), {}),
-        (("",), ("1a",), {}),
-        (("1a",), ("2b",), {"at": 1}),
-    ],
-    ids=["another layout", "null block of D", "null block of P", "not sent"],
-)
-def test_what_cannot_be_compared_is_not_judged(
-    as_json: Any, tmp_path: Path, theirs: tuple[str, ...], ours: tuple[str, ...], other: Any
-) -> None:
-    _, output = joined(as_json, tmp_path, with_bytes(theirs, ours, **other))
-    assert TRANSFERRED in output["not_judged"]
-    assert TRANSFERRED not in output["judged"]
+@pytest.mark.parametrize("name", BYTES)
+def test_the_bytes_of_a_transfer(as_json: Any, tmp_path: Path, name: str) -> None:
+    """Unequal ones are found, and what cannot be compared is not judged."""
+    theirs, ours, other, expected = BYTES[name]
+    code, output = as_json("report", *written(tmp_path, with_bytes(theirs, ours, **other)))
+    found = [row for row in output["findings"] if row["invariant"] == TRANSFERRED]
+    assert (code, len(found)) == (expected, expected)
+    for row in found:
+        assert row["severity"] == "wrong tokens"
+        assert f"column {other.get('at', 0) + len(ours) - 1} of group 0" in row["reasons"][0]
+    compared = name not in NOT_COMPARED
+    assert (TRANSFERRED in output["not_judged"]) == (not compared)
+    assert output["judged"].get(TRANSFERRED, 0) == len(ours) * compared
