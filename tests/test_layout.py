@@ -2,7 +2,9 @@
 
 import ast
 import importlib
+import inspect
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -17,6 +19,7 @@ import networkx as nx
 import pytest
 
 import kvproof
+import kvproof.invariants
 from tests.processes import python
 
 # Imports
@@ -38,6 +41,15 @@ PLANTED = {
     "reference": ("model/state.py", "from kvproof.model.reference import scheduler"),
 }
 """For each contract a file, and an import that breaks it."""
+
+JUDGES = kvproof.invariants
+ASKED = {
+    *("because", "config.sides", "discovery", "errors", "events", "numbered", "phases"),
+    "plans.in_words",
+}
+"""Files of the model of which a judge may call functions: those that put a result into words, the
+table of a transfer's phases, the names of transfers and which engine sends, the one that numbers
+blocks, and the one by which a registry finds its files."""
 
 
 def lint(folder: Path, *options: str) -> str:
@@ -75,6 +87,19 @@ def test_no_file_is_in_a_circle() -> None:
     )
     circles = [sorted(c) for c in nx.strongly_connected_components(files) if len(c) > 1]
     assert circles == []
+
+
+def test_a_judge_calls_no_function_of_what_is_judged() -> None:
+    """Of a file that the contract of judges allows for its types, too."""
+    allowed = (JUDGES.__name__, *(f"kvproof.model.{name}" for name in ASKED))
+    files = pkgutil.iter_modules(JUDGES.__path__, f"{JUDGES.__name__}.")
+    called = {
+        f"{value.__module__}.{value.__name__}"
+        for judge in (importlib.import_module(file.name) for file in files)
+        for value in vars(judge).values()
+        if inspect.isfunction(value) and value.__module__.startswith("kvproof.")
+    }
+    assert {name for name in called if not name.startswith(allowed)} == set()
 
 
 def product() -> dict[str, str]:

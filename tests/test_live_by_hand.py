@@ -33,6 +33,7 @@ from kvproof.model.events import (
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.state import COUNTS, LOADING, RUNNING, VOID
 from kvproof.model.step import Step
+from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from tests.driving import taken
@@ -255,6 +256,20 @@ def test_the_spec_is_satisfied_where_the_queue_is_kept_full() -> None:
             assert machine.judged == len(run.steps)
     # That late tokens come is shown by the planted late_output_takes_placeholder.
     assert set(seen) >= {VOID, "two steps", "blocks wait"}
+
+
+def test_a_recorded_run_satisfies_the_spec_and_is_taken_again() -> None:
+    cluster, choose = CLUSTERS["pd-preempting"], random.Random(0)
+    machine = watched(cluster)
+    run = Run(machine, CHECKS.values())
+    while len(run.steps) < STEPS_MAX and run.stimuli:
+        run.take_one(choose.choice(run.stimuli))
+    assert not run.stimuli
+    assert machine.judged >= len(run.steps) > 0
+    events = tuple(step.event for step in run.steps)
+    once, again = (record(live_machine(cluster), events) for _ in range(2))
+    assert once is not None, "live vLLM does not take its own events"
+    assert once == again, "live vLLM did not do the same twice"
 
 
 def test_who_does_not_fit_and_may_not_preempt_lets_go_of_its_old_window() -> None:

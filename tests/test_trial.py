@@ -1,6 +1,6 @@
 """Whether head alone breaks something: base has a fair chance to show it in runs like this one."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from zlib import crc32
 
 import pytest
@@ -14,8 +14,12 @@ from kvproof.gate.search.fresh import AT_ONCE, FRESH_MAX
 from kvproof.gate.search.side import Ended
 from kvproof.gate.search.trial import FRESH_MIN, Trial
 from kvproof.gate.search.variants import VARIANTS_MAX
+from kvproof.model import planting
+from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.blocks import pool
+from kvproof.model.state import Engine
 from tests.fake_sides import CRASH, RUN, Does, compared, is_like, is_tried
-from tests.two_machines import result
+from tests.two_machines import driven, result
 
 BROKE, HELD = Record(broken=(Broken(CRASH.need),), whole=True), Record(whole=True)
 
@@ -160,3 +164,37 @@ def test_a_defect_of_both_that_head_was_first_to_show_is_hardly_ever_told() -> N
             both.weigh_needs(lambda: True)
             told += bool(both.introduced)
     assert told <= 1
+
+
+right_release, right_take = pool.release, pool.take
+
+
+def leaks(engine: Engine, blocks: Iterable[int]) -> Engine:
+    """A mistake: one of 40 blocks that are freed is not put into the free queue."""
+    freed = tuple(blocks)
+    after = right_release(engine, freed)
+    if freed and crc32(repr((freed, engine.free)).encode()) % 40 == 0:
+        return after._replace(free=engine.free)
+    return after
+
+
+def of_highest_id(engine: Engine, count: int) -> tuple[Engine, tuple[int, ...]]:
+    """A harmless change: of the free blocks that hold nothing, the one with the highest id is taken
+    first."""
+    empty = [each for each in engine.free if engine.blocks[each].key is None]
+    order = (*sorted(empty, reverse=True), *(e for e in engine.free if e not in empty))
+    return right_take(engine._replace(free=order), count)
+
+
+def test_a_rare_defect_of_both_is_not_told_of_a_head_that_does_something_else_beside() -> None:
+    mistake: planting.Replaced = {"reference.blocks.pool:release": leaks}
+    changed = mistake | {"reference.blocks.pool:take": of_highest_id}
+    drawn = [Episodes(f"drawn {n}", CLUSTERS["full"], n, 6, 20) for n in range(4)]
+    with compared(
+        lambda workload: driven(workload, replaced=mistake),
+        lambda workload: driven(workload, replaced=changed),
+    ) as both:
+        both.confirm(both.drive(drawn))
+        both.weigh_needs(lambda: True)
+        assert not both.introduced
+        assert both.on_both or both.too_few, "head was first to show it"

@@ -1,10 +1,11 @@
-"""Sentences are for people: facts are compared and words are not, and each sentence has the values
-that it names."""
+"""Sentences are for people: other words change no verdict, no signature and no exit code, facts do,
+and each sentence has the values that it names."""
 
 import ast
 import functools
 import string
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import asdict
@@ -12,11 +13,39 @@ from msgspec.structs import asdict
 import kvproof
 from kvproof.invariants.slots import content
 from kvproof.live.connectors.judging import mixed_up
+from kvproof.model import wording
 from kvproof.model.because import About, reason
+from kvproof.model.faults.registry import FAULTS
 from kvproof.model.finding import Finding
+from kvproof.model.machine import ModelMachine
+from kvproof.model.signature import signature
+from kvproof.model.traces.trace import Trace
+from kvproof.strategies.conformance.replay import replay
+from kvproof.strategies.sampling.stateful import sample
+from kvproof.strategies.witnesses import witnesses
+from tests.planted import under
 
 ROOMS = ("model", "invariants", "strategies", "live")
 ROOT = Path(kvproof.__file__).parent
+
+
+def test_other_words_change_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = FAULTS["align_split_during_load"]
+    run = next(witnesses([fault]))
+    trace = Trace(run.cluster, run.events, finding=run.finding, faults=(fault.name,))
+
+    def found() -> list[Any]:
+        made = under([fault], sample, run.cluster, ModelMachine, examples=10, seed=1)
+        again = under([fault], replay, ModelMachine(run.cluster), trace)
+        assert made.finding is not None
+        named = signature(run.cluster, made.events[-1], made.finding)
+        judged = [made.verdict, made.exit_code(), made.events, made.finding, named]
+        return [*judged, again.exit_code(), again.outcome.finding, again.parted]
+
+    before, said, theirs = found(), run.finding.sentence, wording.worded
+    monkeypatch.setattr(wording, "worded", lambda *given: theirs(*given)[::-1])
+    assert run.finding.sentence != said
+    assert found() == before
 
 
 def test_facts_are_compared_and_words_are_not() -> None:

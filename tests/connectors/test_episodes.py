@@ -445,6 +445,15 @@ def a_look_up_is_answered_when_the_threads_of_the_store_go_on() -> Episodes:
     yield of("offloading-files", *actions, judged={})
 
 
+@topic
+def what_a_slow_store_has_not_stored_yet_is_not_offered() -> Episodes:
+    """It is loaded when the store has gone on."""
+    prompt, *_ = AGAIN
+    slow = prompt, RunSteps(), Stand("store", 30), RunSteps(3), ResetCache(), prompt, Drain()
+    for name in ("mooncake-store", "lmcache", "offloading-kept"):
+        yield of(name, *slow, ResetCache(), prompt, Drain(), copies=Copies(), judged={"loads": 2})
+
+
 # Engines that are started again, replicas, and a server that forgets.
 
 PROMPT = SubmitRequest(0, 14)
