@@ -114,33 +114,35 @@ def _room(of: str) -> Change:
     return lambda plan: _engine(**{of: max(getattr(plan.engine, of), ROOM)})(plan)
 
 
+def _changed(kind: Any, change: Change, of: str = "actions") -> Change:
+    """The plan with this change of each of its actions of a kind, or of each part that it has in
+    the field `of`. A part that becomes None is left out."""
+
+    def changed(plan: Any) -> Any:
+        parts = (change(e) if isinstance(e, kind) else e for e in getattr(plan, of))
+        return replace(plan, **{of: tuple(each for each in parts if each is not None)})
+
+    return changed
+
+
 def _each(kind: type, **fields: Any) -> Change:
     """The plan with these fields in each of its actions of this kind."""
-
-    def change(plan: ConnectorPlan) -> ConnectorPlan:
-        actions = (replace(a, **fields) if isinstance(a, kind) else a for a in plan.actions)
-        return replace(plan, actions=tuple(actions))
-
-    return change
+    return _changed(kind, lambda action: replace(action, **fields))
 
 
-def _leave_out(kind: type) -> Change:
+def _leave_out(kind: Any) -> Change:
     """The plan without its actions of this kind."""
-
-    def change(plan: ConnectorPlan) -> ConnectorPlan:
-        return replace(plan, actions=tuple(a for a in plan.actions if not isinstance(a, kind)))
-
-    return change
+    return _changed(kind, lambda _: None)
 
 
-def _with_whole_blocks(plan: ConnectorPlan) -> ConnectorPlan:
+def _with_whole_blocks(plan: ConnectorPlan) -> Any:
     """Each prompt ends at the end of a block."""
     size = max(group.block_size for group in plan.engine.groups)
-    actions = (
-        replace(a, tokens=max(a.tokens // size * size, 1)) if isinstance(a, SubmitRequest) else a
-        for a in plan.actions
-    )
-    return replace(plan, actions=tuple(actions))
+
+    def whole(request: SubmitRequest) -> SubmitRequest:
+        return replace(request, tokens=max(request.tokens // size * size, 1))
+
+    return _changed(SubmitRequest, whole)(plan)
 
 
 def _with_nothing_cached(plan: ConnectorPlan) -> ConnectorPlan:
@@ -162,15 +164,8 @@ def _with_equal_keys(plan: ConnectorPlan) -> ConnectorPlan:
     return _each(SubmitRequest, beside="")(_with_nothing_cached(plan))  # type: ignore[no-any-return]
 
 
-def _with_each_row_used(plan: ConnectorPlan) -> ConnectorPlan:
-    """Each prompt with embeddings uses them."""
-    actions = (
-        replace(a, rows=replace(a.rows, used=True))
-        if isinstance(a, SubmitRequest) and a.rows
-        else a
-        for a in plan.actions
-    )
-    return replace(plan, actions=tuple(actions))
+def _with_its_rows_used(request: SubmitRequest) -> SubmitRequest:
+    return replace(request, rows=replace(request.rows, used=True)) if request.rows else request
 
 
 def _with_a_step_between_resets(plan: ConnectorPlan) -> ConnectorPlan:
@@ -205,29 +200,24 @@ def _with_full_attention(plan: ConnectorPlan) -> ConnectorPlan:
 
 def _layers(**fields: Any) -> Change:
     """The start-up with these fields in each of its layers."""
-    return lambda plan: replace(plan, layers=tuple(replace(e, **fields) for e in plan.layers))
+    return _changed(object, lambda layer: replace(layer, **fields), "layers")
 
 
-def _with_no_sinks(plan: EnginePlan) -> EnginePlan:
-    layers = (replace(e, kind="full") if e.kind == "sink" else e for e in plan.layers)
-    return replace(plan, layers=tuple(layers))
+def _with_no_sink(layer: Any) -> Any:
+    return replace(layer, kind="full") if layer.kind == "sink" else layer
 
 
 # Changes of a loop
 
 
-def _with_no_emptied_cache(plan: EnginePlan) -> EnginePlan:
+def _with_no_emptied_cache(plan: EnginePlan) -> Any:
     """No client empties the caches of the engine: not by a reset, a pause, or a sleep."""
-    kept = (each for each in plan.actions if not isinstance(each, Reset | Sleep | Wake))
-    actions = (replace(e, clear=False) if isinstance(e, Pause) else e for e in kept)
-    return replace(plan, actions=tuple(actions))
+    return _each(Pause, clear=False)(_leave_out(Reset | Sleep | Wake)(plan))
 
 
-def _with_no_sessions(plan: EnginePlan) -> EnginePlan:
+def _with_no_sessions(plan: EnginePlan) -> Any:
     """Each session is a request: no later parts come."""
-    kept = (each for each in plan.actions if not isinstance(each, More))
-    actions = (replace(e, stays=False) if isinstance(e, Send) else e for e in kept)
-    return replace(plan, actions=tuple(actions))
+    return _each(Send, stays=False)(_leave_out(More)(plan))
 
 
 INGREDIENTS: dict[type, dict[str, Change]] = {
@@ -245,7 +235,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         # Of requests. One that asks for the log-probabilities of its prompt reads no cache.
         "begun_blocks": _with_whole_blocks,
         "embeddings": _each(SubmitRequest, rows=None),
-        "embeddings_not_used": _with_each_row_used,
+        "embeddings_not_used": _changed(SubmitRequest, _with_its_rows_used),
         "prompt_logprobs": _each(SubmitRequest, computes_all=False),
         "request_images": _each(SubmitRequest, images=()),
         "salt_or_adapter": _with_equal_keys,
@@ -281,7 +271,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "resets": _with_no_emptied_cache,
         "precisions": _layers(bytes=4),
         "sessions": _with_no_sessions,
-        "sink_layers": _with_no_sinks,
+        "sink_layers": _changed(object, _with_no_sink, "layers"),
     },
 }
 """How a cluster, or a plan of each kind, is without an ingredient, by the name of that."""
