@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kvproof.cli.main import main
+from kvproof.model.config import Job
 from kvproof.model.events import (
     Abort,
     Admit,
@@ -30,6 +31,7 @@ from kvproof.reports.schemas import text
 from tests.in_vllm import MANAGER, around
 from tests.mistakes import MISTAKES
 from tests.recorded import run as driven
+from tests.watching import live_machine, serve
 
 pytestmark = pytest.mark.live
 
@@ -52,21 +54,13 @@ class Watched:
 
     def run(self, steps: int = 12) -> None:
         """The same prompt again and again, so that it is hit."""
-        from kvproof.live.machine import LiveMachine
-        from kvproof.model.config import Job
-
         jobs = [Job(f"r{n}", "abcdefg", 1) for n in range(steps)]
-        self.machine = LiveMachine(FULL.carrying(*jobs))
+        self.machine = live_machine(FULL.carrying(*jobs))
         scheduler = self.machine.nodes["E"].scheduler
         self.watching.gaps[type(scheduler)] = ""  # the driver has put its own hooks there
         self.watching.attach(scheduler)
         for job in jobs:
-            for event in (Submit("E", job.name), Schedule("E"), Complete("E")):
-                if event in self.machine.stimuli() or isinstance(event, Schedule):
-                    self.machine.take(event)
-            while self.machine.state.engines[0].requests:
-                self.machine.take(Schedule("E"))
-                self.machine.take(Complete("E"))
+            serve(self.machine, job.name)
 
     @property
     def text(self) -> str:
@@ -173,23 +167,16 @@ def no_handler() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_handler")
-def test_a_signal_asks_for_records(folder: Path) -> None:
+def test_a_signal_asks_for_records_where_nobody_else_handles_it(folder: Path) -> None:
     watched = Watched()
     watched.watching.dumps.listen()
+    handler = signal.getsignal(signal.SIGUSR2)
     signal.raise_signal(signal.SIGUSR2)
     assert watched.said == ["no record: no engine is watched in this process"]
     watched.run(1)
     signal.raise_signal(signal.SIGUSR2)
     assert watched.said[1:] == [f"record: {path}" for path in files(folder)]
     assert len(files(folder)) == 1
-
-
-@pytest.mark.usefixtures("no_handler")
-def test_the_handler_of_somebody_else_stays() -> None:
-    def handler(*_: Any) -> None:
-        """Somebody else's."""
-
-    signal.signal(signal.SIGUSR2, handler)
     Watched().watching.dumps.listen()
     assert signal.getsignal(signal.SIGUSR2) is handler
 

@@ -14,14 +14,14 @@ pytest.importorskip("vllm")
 from msgspec.structs import replace
 
 from kvproof.model.config import Job
-from kvproof.model.events import Abort, Complete, Schedule, Submit
+from kvproof.model.events import Abort, Schedule, Submit
 from kvproof.model.presets import CLUSTERS
 from kvproof.watch.observer import SLICE_BLOCKS, Rounds
 from kvproof.watch.parts.admissions import SERVED_MAX
 from kvproof.watch.slices import WatchedRequest
 from kvproof.watch.tokens import Tokens, tokens_of
 from tests.in_vllm import POOL, around
-from tests.watching import Observed
+from tests.watching import Observed, serve, step
 
 pytestmark = pytest.mark.live
 
@@ -44,16 +44,9 @@ class Watched(Observed):
     def pool(self) -> Any:
         return self.scheduler.kv_cache_manager.block_pool
 
-    def step(self) -> None:
-        self.machine.take(Schedule(self.name))
-        if self.machine.state.engines[0].step:
-            self.machine.take(Complete(self.name))
-
     def run(self, job: Job) -> None:
         """A request from its arrival to its end."""
-        self.machine.take(Submit(self.name, job.name))
-        while self.scheduler.requests:
-            self.step()
+        serve(self.machine, job.name, self.name)
 
     def end(self) -> None:
         assert not self.judge.why_off, self.judge.why_off
@@ -91,7 +84,7 @@ def test_what_is_kept_is_bounded_by_the_pool(preset: str) -> None:
             watched.run(job)
         else:
             watched.machine.take(Submit(watched.name, job.name))
-            watched.step()
+            step(watched.machine, watched.name)
             watched.machine.take(Abort(watched.name, job.name))
     after = kept(watched, others)
     assert after["requests"] == after["holders"] == after["later"] == 0

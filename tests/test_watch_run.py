@@ -4,7 +4,7 @@ import json
 import os
 import re
 import subprocess
-import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -180,13 +180,8 @@ if __name__ == "__main__":
 def program(body: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     """Run a program with runs of its own, from a file: a spawned process reads it."""
     path = folder / "program.py"
-    indented = "".join(f"    {line}\n" for line in body.splitlines())
-    path.write_text(BEGIN + indented, encoding="utf-8")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("KVPROOF")}
-    environment["KVPROOF_DIR"] = str(folder / "records")
-    return subprocess.run(
-        [sys.executable, str(path)], env=environment, capture_output=True, text=True, check=False
-    )
+    path.write_text(BEGIN + textwrap.indent(body, "    "), encoding="utf-8")
+    return python(path, KVPROOF=None, KVPROOF_RUN=None, KVPROOF_DIR=str(folder / "records"))
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -340,18 +335,13 @@ LEFT_OUT = (
 )
 
 
-@pytest.fixture
-def _left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KVPROOF", "raise")
-    monkeypatch.setenv("VLLM_PLUGINS", "lora")
-
-
-@pytest.mark.usefixtures("_left_out")
 def test_where_vllm_leaves_the_plugin_out_doctor_and_the_switch_say_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kvproof.watch import status, switch
 
+    monkeypatch.setenv("KVPROOF", "raise")
+    monkeypatch.setenv("VLLM_PLUGINS", "lora")
     assert next(status.lines()) == LEFT_OUT
     monkeypatch.setattr(switch, "_watching", None)
     assert switch.dump() == []

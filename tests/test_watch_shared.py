@@ -19,7 +19,7 @@ from kvproof.watch.summary import Summary
 from tests.in_vllm import MANAGER, around
 from tests.printed import printed
 from tests.recorded import Recorded, with_jobs
-from tests.watching import Observed
+from tests.watching import Observed, serve
 
 pytestmark = pytest.mark.live
 
@@ -36,13 +36,8 @@ def served(cfg: EngineConfig, prompts: list[str]) -> tuple[Counter[str], Observe
     end. Raises AssertionError where the rows do not have each shared token once."""
     jobs = tuple(Job(f"r{n}", prompt, 2) for n, prompt in enumerate(prompts))
     observed = Observed(Cluster("shared", (cfg,), jobs))
-    node = observed.machine.nodes["E"]
     for job in jobs:
-        observed.take(Submit("E", job.name))
-        while node.scheduler.requests:
-            observed.take(Schedule("E"))
-            if observed.machine.state.engines[0].step:
-                observed.take(Complete("E"))
+        serve(observed.machine, job.name)
     judge = observed.judges["E"]
     assert not judge.why_off
     shared = [

@@ -11,7 +11,7 @@ from kvproof.live.contract_check import check
 from kvproof.live.known.registry import KNOWN
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.events import Event
+from kvproof.model.events import Complete, Event, Schedule, Submit
 from kvproof.model.faults.fault import Fault
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.finding import Finding
@@ -27,6 +27,20 @@ def live_machine(cluster: Cluster) -> Any:
     from kvproof.live.machine import LiveMachine
 
     return LiveMachine(cluster)
+
+
+def step(machine: Any, engine: str = "E") -> None:
+    """One step of an engine, to its end."""
+    machine.take(Schedule(engine))
+    if machine.state.engine(engine).step:
+        machine.take(Complete(engine))
+
+
+def serve(machine: Any, request: str, engine: str = "E") -> None:
+    """A request of an engine from its arrival to its end."""
+    machine.take(Submit(engine, request))
+    while machine.nodes[engine].scheduler.requests:
+        step(machine, engine)
 
 
 class Counting(Watched):
