@@ -6,7 +6,6 @@ from typing import Any
 
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster, EngineConfig
-from kvproof.model.config.sides import Side, giver, taker, transfer_names
 from kvproof.model.events import describe
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.finding import Finding
@@ -15,7 +14,7 @@ from kvproof.model.state import initial
 from kvproof.model.traces.state_diff import flat
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.terminal import replay_line
-from kvproof.reports.trace.about import TraceFocus
+from kvproof.reports.trace.about import TraceFocus, transfers
 from kvproof.reports.trace.engines import group_text, prompts
 from kvproof.reports.trace.functions import at_fault, functions
 from kvproof.reports.trace.hang import hang_of
@@ -102,16 +101,13 @@ def _engine(engine: EngineConfig) -> dict[str, Any]:
 
 def _transfers(cluster: Cluster) -> dict[str, Any]:
     """Who sends and who receives in each transfer: the engine, and its request."""
-    if len(cluster.engines) == 1:
-        return {}
     return {
-        name: {"sender": _side(giver(cluster, name)), "receiver": _side(taker(cluster, name))}
-        for name in transfer_names(cluster)
+        name: {
+            "sender": {"engine": sender[0], "request": sender[1]},
+            "receiver": {"engine": receiver[0], "request": receiver[1]},
+        }
+        for name, (sender, receiver) in transfers(cluster)
     }
-
-
-def _side(side: Side) -> dict[str, str]:
-    return {"engine": side.engine.name, "request": side.request}
 
 
 def _title(trace: Trace) -> str:

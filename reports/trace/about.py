@@ -32,7 +32,7 @@ class TraceFocus:
         states = list(trace.states())
         for state in states[-2:]:
             self.blocks |= _of_request(state, self.engine, self.request)
-        for name, (sender, receiver) in _transfers(trace.cluster):
+        for name, (sender, receiver) in transfers(trace.cluster):
             if (self.engine, self.request) in (sender, receiver):
                 self.transfers.add(name)
                 for state in states:
@@ -72,8 +72,9 @@ def _of(state: Flat, pointer: str, engine: str) -> set[Block]:
     return {(engine, str(block)) for group in lists for block in group if block != NULL}
 
 
-def _transfers(cluster: Cluster) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Return the transfers that can be, each with the engine and the request of its two sides."""
+def transfers(cluster: Cluster) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Return the transfers that can be, each with the engine and the request of its two sides: the
+    sender first."""
     if len(cluster.engines) == 1:
         return
     for name in transfer_names(cluster):
