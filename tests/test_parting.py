@@ -23,6 +23,7 @@ RULE = "promised_tokens_are_loaded"
 ALWAYS, AT_THE_END = "writer_is_alone", "every_request_can_finish"
 RUNS, WAITS = Stands("E", "r1", "running", True), Stands("E", "r1", "waiting", False)
 OTHER = Stands("E", "r0", "running", True)
+UNSTARTED = broken("engine_survives", "Start", length=0)
 DRAINED = replace(unkept(RULE), drained=True)
 GOES = "head goes another way, r1 on E is {} and running with blocks on base"
 BASE = Course(ended=True, stands=(RUNS,), left=(RUNS,))
@@ -83,6 +84,11 @@ def test_a_machine_says_which_checks_had_something_to_judge() -> None:
     assert (course.ended, course.dead, course.skipped) == (True, "", 0)
     assert "references_are_exact" in course.judged
     assert not {RULE, "entry_is_lost_with_its_block"} & {*course.judged}
+
+
+def test_an_engine_that_head_can_start_is_mended() -> None:
+    started = followed(CLUSTERS["full"].carrying(), ModelMachine, ()).course
+    assert parting(UNSTARTED, Course(dead="ValueError in f: no"), started) == ""
 
 
 def test_a_machine_says_how_the_requests_stand_before_the_last_event() -> None:

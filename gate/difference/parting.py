@@ -30,7 +30,8 @@ def _why(found: Break, base: Course, head: Course) -> str:
     if not (head.ended or in_core):
         return "the run does not come to its end on head"
     at_the_end = found.plan is None and CHECKS[check].kind == "eventually"
-    if check not in head.judged and not at_the_end:
+    is_start = found.plan is None and not found.events  # head, which took the run, has started
+    if check not in head.judged and not (at_the_end or is_start):
         return "the check has nothing to judge on head"
     if in_core or at_the_end:
         return ""
