@@ -40,18 +40,16 @@ def with_jobs(cluster: Cluster, rng: random.Random) -> Cluster:
 
 
 class Recorded(Observed):
-    """Live vLLM of a cluster, whose histories keep the findings. `events` has what was taken."""
+    """Live vLLM of a cluster, whose histories keep the findings. `steps` has what was taken."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster, told=lambda finding, history: history.found(finding))
-        self.events: list[Event] = []
+        self.steps: list[Step] = []
 
     def take(self, *events: Event) -> Step:
-        """Take events, and note them."""
-        for event in events:
-            step = super().take(event)
-            self.events.append(step.event)
-        return step
+        """Take events, and keep the steps."""
+        self.steps += [super(Recorded, self).take(event) for event in events]
+        return self.steps[-1]
 
     def at_random(self, rng: random.Random, steps: int) -> None:
         """Take random events, until nothing is left to do."""
@@ -83,4 +81,5 @@ def run(cluster: Cluster, seed: int = 0, steps: int = 80) -> Run:
     rng = random.Random(seed)
     recorded = Recorded(with_jobs(cluster, rng))
     recorded.at_random(rng, steps)
-    return Run(recorded.machine.cluster, recorded.events, recorded.records())
+    events = [step.event for step in recorded.steps]
+    return Run(recorded.machine.cluster, events, recorded.records())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvproof.model.config import Cluster, EngineConfig, Group, Job
-from kvproof.model.events import Admit, Complete, Event, ResetPrefixCache, Schedule, Submit
+from kvproof.model.events import Admit, Complete, ResetPrefixCache, Schedule, Submit
 from kvproof.model.ghost import common_prefix
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.step import Step
@@ -104,20 +104,6 @@ def test_what_was_computed_before_a_reset_is_not_hit() -> None:
     assert observed.judges["E"].shared == {"not, as the cache was reset since": 12}
 
 
-class Stepped(Recorded):
-    """A recorded run of real vLLM that keeps its steps."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster)
-        self.steps: list[Step] = []
-
-    def take(self, *events: Event) -> Step:
-        """Take events, and keep the steps."""
-        for event in events:
-            self.steps.append(super().take(event))
-        return self.steps[-1]
-
-
 def shared_and_hit(steps: Iterable[Step]) -> tuple[int, int]:
     """The tokens that each first admission shares with earlier ones, and those that it hits, found
     out without kvproof's own answer."""
@@ -150,7 +136,7 @@ def test_each_shared_token_of_a_random_run_is_in_one_row(name: str) -> None:
     in_all = 0
     for seed in range(4):
         rng = random.Random(seed)
-        run = Stepped(with_jobs(CLUSTERS[name], rng))
+        run = Recorded(with_jobs(CLUSTERS[name], rng))
         run.at_random(rng, 60)
         judge = run.judges["E"]
         shared, hit = shared_and_hit(run.steps)
