@@ -10,13 +10,13 @@ Exit code: 0 all fail so, 1 one does not, 2 bad usage.
 """
 
 import argparse
-import os
 import random
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.finding_diffs import environment
 from tests.findings import FOLDER
 from tests.test_reproducers import reason_of
 
@@ -34,13 +34,12 @@ def output_of(path: Path, folder: Path) -> str:
     """Run a reproducer among vLLM's tests. Returns what pytest prints."""
     pasted = folder / "tests/v1/core" / path.name
     pasted.write_text(path.read_text(encoding="utf-8").replace(OURS, THEIRS), encoding="utf-8")
-    paths = [str(folder), *filter(None, [os.environ.get("PYTHONPATH")])]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     try:
         ran = subprocess.run(
             [*command, f"--rootdir={folder}", str(pasted)],
             cwd=folder,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"},
+            env=environment(folder),
             capture_output=True,
             text=True,
             check=False,

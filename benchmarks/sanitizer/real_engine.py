@@ -47,20 +47,14 @@ def started(
         "max_model_len": PROMPT + answer + 8,
         "max_num_seqs": requests,
     }
-    _good(process.take(["engine", "full", options]))
+    process.served(["engine", "full", options])
     chooses = random.Random(0)
     actions: list[list[Any]] = []
     for number in range(requests):
         prompt = [chooses.randrange(3, 500) for _ in range(PROMPT)]
         actions.append(["add", f"r{number}", prompt, {"max_tokens": answer}])
     actions += [["until", f"r{number}", 2] for number in range(requests)]
-    return _good(process.take(*actions))
-
-
-def _good(answer: Any) -> float:
-    if answer.error is not None:
-        raise SystemExit(answer.error)
-    return float(answer.seconds)
+    return process.served(*actions).seconds
 
 
 def compared(device: str, size: str, requests: int, rounds: int) -> str:
@@ -74,7 +68,7 @@ def compared(device: str, size: str, requests: int, rounds: int) -> str:
             times: list[list[float]] = [[], []]
             for _ in range(rounds):
                 for side, seconds in zip(sides, times, strict=True):
-                    seconds.append(_good(side.take(["steps", STEPS])) / STEPS)
+                    seconds.append(side.served(["steps", STEPS]).seconds / STEPS)
     if watched.complaints or not watched.judged:
         raise SystemExit(watched.log)
     before, after = map(statistics.median, times)

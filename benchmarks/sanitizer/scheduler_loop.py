@@ -1,6 +1,6 @@
 """What the sanitizer costs a scheduler that does nothing else, as a ratio.
 
-python benchmarks/sanitizer/scheduler_loop.py [--quick]
+python benchmarks/sanitizer/scheduler_loop.py [--quick | --memory]
 
 Pairs of schedulers of the same config take turns in one process, step by step; of each pair one is
 watched as `KVPROOF=record` does it, with its counts kept on disk. All prompts are different. A
@@ -11,6 +11,10 @@ tokens.
 The pools have 1,000, 10,000 and 100,000 blocks under one load, which fits the smallest. It is flat
 if no ratio of a pool is more than `SPREAD_MAX` times that of another. The serving load needs the
 largest pool. There it is measured also with steps that overlap, as vLLM runs by default.
+
+With `--memory` it says instead what the sanitizer keeps in memory for each block of the largest
+pool and for each running token: the serving load arrives and is aborted three times. Only what
+kvproof has allocated is counted.
 """
 
 import argparse
@@ -18,6 +22,7 @@ import gc
 import random
 import statistics
 import time
+import tracemalloc
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -33,12 +38,19 @@ from vllm.v1.core.kv_cache_utils import get_request_block_hasher
 from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 
+import kvproof.watch
 from kvproof.model.config import EngineConfig, Group
+from kvproof.watch.judge import Judge
+from kvproof.watch.observer import Observer
 from kvproof.watch.run import WatchedRun
 from kvproof.watch.watching import Watching
 
 BLOCK = 16
 POOLS = (1_000, 10_000, 100_000)
+OURS = [
+    tracemalloc.Filter(inclusive=True, filename_pattern=f"{path}/*")
+    for path in kvproof.watch.__path__
+]
 DECODE_MAX, PREFILL_MAX, SPREAD_MAX = 1.5, 3.0, 1.25
 
 
@@ -215,14 +227,47 @@ def report(run: WatchedRun, *, quick: bool) -> Iterator[str]:
     yield f"{sum(pair.watching.counts.total() for pair in pairs)} findings"
 
 
+def kept() -> int:
+    """The bytes that the sanitizer has allocated and keeps."""
+    gc.collect()
+    found = tracemalloc.take_snapshot().filter_traces(OURS)
+    return sum(each.size for each in found.statistics("filename"))
+
+
+def memory() -> Iterator[str]:
+    """What the sanitizer keeps while each of three serving loads runs, and after it."""
+    driven = Driven(SERVING, POOLS[-1], overlapping=False)
+    tracemalloc.start()
+    begin = kept()
+    judge = Judge(lambda *_: None)
+    Observer(driven.scheduler, judge)
+    attached = kept() - begin
+    for turn in range(3):
+        for number in range(SERVING.requests):
+            driven.arrive(_request(turn * SERVING.requests + number, SERVING.tokens))
+        while driven.waits():
+            driven.step()
+        tokens = sum(each.num_tokens for each in driven.scheduler.requests.values())
+        running = kept() - begin - attached
+        driven.stop()
+        left = kept() - begin - attached
+        yield (
+            f"{attached / POOLS[-1]:.0f} bytes for each block, {running / tokens:.1f} bytes for "
+            f"each of {tokens:,} running tokens; {left:,} bytes stay when all requests have ended"
+        )
+    assert not judge.why_off, judge.why_off
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one round of the small load")
-    quick = parser.parse_args().quick
+    measured = parser.add_mutually_exclusive_group()
+    measured.add_argument("--quick", action="store_true", help="one round of the small load")
+    measured.add_argument("--memory", action="store_true", help="what is kept in memory")
+    args = parser.parse_args()
     run = WatchedRun()
     try:
-        for line in report(run, quick=quick):
+        for line in memory() if args.memory else report(run, quick=args.quick):
             print(line, flush=True)
     finally:
         run.mark_reported()  # which removes its folder

@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-CORE = "vllm.v1.core"
-POOL = f"{CORE}.block_pool:BlockPool"
-MANAGER = f"{CORE}.kv_cache_manager:KVCacheManager"
+from tests.in_vllm import CORE, MANAGER, POOL, SCHEDULER, SINGLE, line
+
 TYPES = f"{CORE}.single_type_kv_cache_manager"
-SINGLE = f"{TYPES}:SingleTypeKVCacheManager"
-SCHEDULER = f"{CORE}.sched.scheduler:Scheduler"
 UTILS = f"{CORE}.kv_cache_utils"
 
 COUNTS = ("references_are_exact", "pool_adds_up", "no_block_free_and_held")
@@ -219,8 +216,6 @@ _planted = pytest.MonkeyPatch()
 
 def plant(_llm: Any, name: str) -> None:
     """Put a mistake into vLLM, in the place of the one before; none if it has no name."""
-    from tests.in_vllm import line
-
     _planted.undo()
     if name:
         mistake = MISTAKES[name]

@@ -10,9 +10,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 BLOCK = 32
-POOL: dict[str, Any] = {"max_model_len": 352, "max_num_batched_tokens": 96, "max_num_seqs": 6}
-"""Options of an engine that gets it: a prompt takes several steps."""
-
 BLOCKS = {"full": 16, "window": 30, "mamba": 24}
 """Blocks of a pool that is too small for all running requests, so that some are preempted."""
 
@@ -33,6 +30,12 @@ class Arrival(NamedTuple):
 
 class Hangs(Exception):
     """Requests wait, and no step gives a token."""
+
+
+def pool(model: str) -> dict[str, Any]:
+    """Options of an engine that gets it: the size of its pool, and a prompt takes several steps."""
+    steps = {"max_model_len": 352, "max_num_batched_tokens": 96, "max_num_seqs": 6}
+    return steps | {"num_gpu_blocks_override": BLOCKS[model]}
 
 
 def arrivals(seed: int, count: int) -> list[Arrival]:

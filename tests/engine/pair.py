@@ -94,12 +94,12 @@ def decode(
     loads: dict[str, dict[str, Any]],
     *then: list[Any],
 ) -> Answer:
-    """Let D answer prompts, of which it loads some."""
+    """Let D answer prompts, of which it loads some. None of its actions may raise."""
     actions = []
     for name, prompt in given.items():
         known = {"kv_transfer_params": loads[name]} if name in loads else None
         actions.append(add(name, prompt, 50, extra_args=known))
-    return d.take(*actions, *then, ["run"])
+    return d.served(*actions, *then, ["run"])
 
 
 def freed(p: Process) -> None:

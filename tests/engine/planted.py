@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.engine.mistakes import MISTAKES, kinds
-from tests.engine.ordinary import BLOCKS, POOL
+from tests.engine.ordinary import pool
 from tests.engine.process import OPTIONS, Answer, Process
 
 LIMIT_S = 900.0
@@ -45,7 +45,7 @@ class Bench:
     def __init__(self, models: Path, model: str, options: dict[str, Any], mode: str | None) -> None:
         self.models = models
         self.mode = mode
-        self.actions = ["engine", model, OPTIONS | POOL | _pool(model) | options]
+        self.actions = ["engine", model, OPTIONS | pool(model) | options]
         self.printed = self._log = ""
         self._stack = ExitStack()
         self._process: Process | None = None
@@ -93,10 +93,6 @@ class Bench:
         except AssertionError:  # it did not end by itself
             self._stack = ExitStack()
         self._process = None
-
-
-def _pool(model: str) -> dict[str, Any]:
-    return {"num_gpu_blocks_override": BLOCKS[model]}
 
 
 def tokens(answer: Answer) -> dict[str, list[int]]:

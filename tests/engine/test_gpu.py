@@ -10,9 +10,10 @@ from kvproof.invariants.of_bytes import CACHED, LOADED, TRANSFERRED
 from tests import lent
 from tests.engine.comparisons import is_content
 from tests.engine.conftest import DEVICES, need_cuda
-from tests.engine.ordinary import BLOCKS, POOL
+from tests.engine.ordinary import pool
 from tests.engine.pair import built, decode, freed, pair, prefill, prompts, recorded
 from tests.engine.process import Process
+from tests.engine.test_planted import FOUND
 from tests.engine.workloads import FIRST, KINDS, ORDINARY, add
 
 OPTIONS = DEVICES["cuda"]
@@ -33,8 +34,6 @@ STORED: list[list[Any]] = [
     add("loaded", FIRST, 8),
     ["run"],
 ]
-
-FOUND = ("evicted_key_stays", "hit_is_one_block_too_long", "preempted_keeps_its_counter")
 
 pytestmark = pytest.mark.gpu
 
@@ -86,11 +85,9 @@ def test_decode_gets_the_bytes_of_prefill(buffer: str, as_json: Any, tmp_path: P
     with started as (p, d):
         built(p, d, OPTIONS, buffer)
         remote = decode(d, given, prefill(p, given), ["run"], ["preempted"], ["loaded"], ["reset"])
-        assert remote.error is None, remote.error
         assert remote.results[-4] > 0
         assert remote.results[-3] > 0
         alone = decode(d, given, {})
-        assert alone.error is None, alone.error
         for name in given:
             assert remote.outputs[name].tokens[:8] == alone.outputs[name].tokens[:8], name
         freed(p)
@@ -108,9 +105,8 @@ def test_decode_gets_the_bytes_of_prefill(buffer: str, as_json: Any, tmp_path: P
 def test_a_mistake_in_vllm_ends_a_watched_engine(mistake: str, tmp_path: Path) -> None:
     from tests.engine.mistakes import MISTAKES
 
-    options = OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}
     with Process(tmp_path, mode="raise", inherited=lent.BEFORE) as process:
         plant = ["call", "tests.engine.mistakes:plant", mistake]
-        process.served(plant, ["engine", "full", options])
+        process.served(plant, ["engine", "full", OPTIONS | pool("full")])
         answer = process.take(["call", "tests.engine.ordinary:work"])
     assert any(f"VIOLATED {each}" in process.log for each in MISTAKES[mistake].names), answer.error

@@ -37,7 +37,6 @@ def test_decode_answers_as_an_engine_that_is_alone_from_the_bytes_of_prefill(
         built(p, d, OPTIONS)
         loads = prefill(p, given)
         remote = decode(d, given, loads, ["run"], ["preempted"], ["loaded"])
-        assert remote.error is None, remote.error
         assert remote.results[-3] > 0
         assert remote.results[-2] == sum(map(len, given.values()))
         freed(p)
@@ -46,14 +45,12 @@ def test_decode_answers_as_an_engine_that_is_alone_from_the_bytes_of_prefill(
         # P frees what D has read. What D aborts before it reads is freed, too.
         more = {"e": tokens(25, 120), "f": tokens(26, 80)}
         loads = prefill(p, more)
-        aborted = decode(d, more, loads, ["abort", "e"])
-        assert aborted.error is None, aborted.error
+        decode(d, more, loads, ["abort", "e"])
         freed(p)
-        assert p.take(["reset"]).error is None
+        p.served(["reset"])
 
         d.take(["reset"])
         alone = decode(d, given, {}, ["run"], ["reset"])
-        assert alone.error is None, alone.error
         for name in given:
             assert remote.outputs[name].tokens == alone.outputs[name].tokens
 
@@ -61,7 +58,6 @@ def test_decode_answers_as_an_engine_that_is_alone_from_the_bytes_of_prefill(
         nobody = {"remote_engine_id": "nobody", "remote_port": free_port()}
         lost = {"a": prefill(p, {"a": given["a"]})["a"] | nobody}
         computed = decode(d, {"a": given["a"]}, lost)
-        assert computed.error is None, computed.error
         assert computed.outputs["a"].tokens == alone.outputs["a"].tokens
     for side in (p, d):
         is_content(side)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.injuries import printed_once
-from tests.engine.ordinary import BLOCKS, POOL
+from tests.engine.ordinary import pool
 from tests.engine.planted import rows, tokens
 from tests.engine.process import OPTIONS, Process
 
@@ -40,7 +40,7 @@ def test_a_mistake_in_vllm_ends_a_watched_engine(models: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_mistake_in_kvproof_changes_no_answer(models: Path) -> None:
-    engine = ["engine", "full", OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]}]
+    engine = ["engine", "full", OPTIONS | pool("full")]
     with Process(models, mode="record") as process:
         clean = tokens(process.take(engine, ["call", "tests.engine.ordinary:work"]))
         for place, call in INJURIES:

@@ -4,30 +4,21 @@ import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.engine.ordinary import BLOCKS, POOL
+from tests.engine.ordinary import pool
 from tests.engine.planting import environment
 from tests.engine.process import OPTIONS, Process
 
 pytestmark = [pytest.mark.live, pytest.mark.engine]
 
 LEAK = "aborted_keeps_its_blocks"
+ENGINE = ["engine", "full", OPTIONS | pool("full")]
 WORK = ["call", "tests.engine.ordinary:work", 0, 20]
 PLANTING = "tests.engine.planting"
 LIMIT_S = 900.0
 """A loaded machine may take minutes to start an engine core."""
-
-
-def engine(**options: Any) -> list[Any]:
-    """An engine for the work."""
-    return [
-        "engine",
-        "full",
-        OPTIONS | POOL | {"num_gpu_blocks_override": BLOCKS["full"]} | options,
-    ]
 
 
 def said(process: Process) -> list[str]:
@@ -56,7 +47,7 @@ def test_a_violation_that_ends_the_core_is_printed_and_told(tmp_path: Path) -> N
     with Process(
         tmp_path, mode="raise", several=True, environment=plugin, limit_s=LIMIT_S
     ) as process:
-        answer = process.take(["call", f"{PLANTING}:choose", LEAK], engine(), WORK)
+        answer = process.take(["call", f"{PLANTING}:choose", LEAK], ENGINE, WORK)
         assert answer.error is not None
     lines = said(process)
     assert verdict(lines).startswith("1 violation in ")
@@ -68,7 +59,7 @@ def test_a_violation_that_ends_the_core_is_printed_and_told(tmp_path: Path) -> N
 def test_an_end_that_leaves_time_loses_nothing(number: int, tmp_path: Path) -> None:
     end = [["call", f"{PLANTING}:end", int(number)]] if number else []
     with Process(tmp_path, mode="raise", several=True, limit_s=LIMIT_S) as process:
-        process.served(engine(), WORK, *end)
+        process.served(ENGINE, WORK, *end)
     assert verdict(said(process)).startswith("no violation in ")
     assert process.complaints == []
     assert "was killed" not in process.log
