@@ -109,8 +109,6 @@ def test_what_no_event_touches_is_judged_too() -> None:
 
 
 def test_an_idle_engine_has_all_blocks_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    watched = Watched("full", 1)
-    assert not watched.found
     around(f"{POOL}.free_blocks", lambda right, pool, blocks: right(pool, list(blocks)[1:]))(
         monkeypatch
     )
