@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+pytest.importorskip("vllm")
+
 from kvproof.invariants.check import broken
 from kvproof.invariants.registry import CHECKS, GUARDS, INVARIANTS
 from kvproof.live import build
