@@ -8,7 +8,6 @@ from kvproof.invariants.check import check
 from kvproof.model.because import Judged, Reason, because, holds, holds_if, reason
 from kvproof.model.facts.startup import Pages, StartedGroup, StartedWorker, Startup
 from kvproof.model.plans.engine import WINDOWS, Layer
-from kvproof.model.plans.in_words import in_words
 from kvproof.model.severity import Severity
 
 
@@ -29,7 +28,7 @@ def layer_keeps_what_it_reads(start: Startup) -> Iterator[Judged]:
                 "worker {worker} has {name}: {layer}",
                 worker=index,
                 name=name,
-                layer=in_words(layer),
+                layer=layer.words,
             )
             if len(homes) != 1:
                 yield because(has, reason("groups", "{count} groups have it", count=len(homes)))
@@ -230,9 +229,9 @@ def new_blocks_have_no_old_values(start: Startup) -> Iterator[Judged]:
                     "{other} ({of})",
                     worker=index,
                     one=one,
-                    kind=in_words(worker.layers[one]),
+                    kind=worker.layers[one].words,
                     other=other,
-                    of=in_words(worker.layers[other]),
+                    of=worker.layers[other].words,
                     feature=_feature(worker, group, one, other),
                 ),
                 reason(

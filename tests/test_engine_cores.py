@@ -51,7 +51,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
     for number, plan in enumerate(plans):
         assert plan == random_engine(number)
         assert msgspec.convert(msgspec.to_builtins(plan), EnginePlan) == plan
-        assert len(lines(plan)) == len(plan.layers) + len(plan.actions) + 1
+        assert len(lines(plan)) == len(plan.layers) + len(plan.actions) + 2
         assert all(plan.workers())
     kinds = {layer.kind for plan in plans for layer in plan.layers}
     assert kinds == {"full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"}
@@ -478,7 +478,7 @@ def test_a_break_is_written_as_a_plan_that_replays(
         assert words == side_plans.in_words(one.plan)
         code, said, _ = run("replay", str(path))
         assert (code, "VIOLATED: " in said, f"{rule}, " in said) == (1, True, True)
-    again = side_plans.driven(msgspec.structs.replace(one.plan, name="again"), 0)
+    again = side_plans.driven(msgspec.structs.replace(one.plan, name="again"))
     assert (again.course.dead, rule in again.course.judged) == ("", True)
     left = {each.signature.check for each in again.breaks}
     assert left <= {"idle_engine_has_published"}  # aibrix#2287

@@ -45,7 +45,6 @@ PLANTED = {
 JUDGES = kvproof.invariants
 ASKED = {
     *("because", "config.sides", "discovery", "errors", "events", "numbered", "phases"),
-    "plans.in_words",
 }
 """Files of the model of which a judge may call functions: those that put a result into words, the
 table of a transfer's phases, the names of transfers and which engine sends, the one that numbers

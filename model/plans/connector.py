@@ -8,7 +8,6 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from kvproof.model.config import EngineConfig, Group
-from kvproof.model.plans.in_words import in_words, tag
 from kvproof.model.state import SAMPLED
 
 FAMILIES = (
@@ -416,9 +415,29 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def words(self) -> str:
-        """The engine and its connector in words: the cache groups, and all that is not as by
-        default."""
-        return ", ".join(filter(None, (in_words(self.engine), in_words(self, "engine", "actions"))))
+        """The cache groups in words: "full (blocks of 4) beside mamba (blocks of 4), latent"."""
+        engine = self.engine
+        return " beside ".join(map(self._group_in_words, engine.groups)) + (
+            f" on {self.ranks} {'tensor ' * self.tensor}ranks" * (self.ranks > 1 or self.tensor)
+            + f" (P: {self.prefill_ranks})" * (self.prefill_ranks > 0)
+            + ", each state" * self.every_state
+            + f", hits of {engine.match_unit} tokens" * (engine.match_unit > 0)
+            + (f", retention {engine.retention}" if engine.retention is not None else "")
+            + ", a layer shares a cache" * self.shared_layer
+            + f", {self.kernel_blocks} blocks of a kernel in each" * (self.kernel_blocks > 1)
+            + ", latent" * self.latent
+            + ", no prefix cache" * (not engine.prefix_caching)
+            + ", the last layer twice as wide" * self.uneven
+            + ", the last group for hidden states" * self.hidden
+            + f", half as wide on {self.narrow}" * bool(self.narrow)
+            + ", through buffers of the host" * self.buffered
+        )
+
+    def _group_in_words(self, group: Group) -> str:
+        kind: str = group.kind
+        if group.window:
+            kind = f"{'chunks' if self.local else 'window'} of {group.window}"
+        return f"{kind} (blocks of {group.block_size}{', drafter' * group.eagle})"
 
 
 BARE_BLOCKS = 32
@@ -454,12 +473,97 @@ def _drafts(groups: Sequence[Group], hidden: bool) -> int:
 
 def lines(plan: ConnectorPlan) -> list[str]:
     """The plan as text for a reader, one line for each action."""
-    shown = [f"engine: {plan.words}"]
+    engine = plan.engine
+    more = ", steps overlap" * engine.overlaps
+    more += f", clocks of workers {plan.clock_ahead} s ahead" * (plan.clock_ahead != 0)
+    more += ", on each of two replicas" * plan.replicas
+    more += ", called by the first model runner" * plan.first_runner
+    more += "".join(f", {name} {value}" for name, value in plan.options)
+    more += f", P with another {NOUNS[plan.unlike]}" * bool(plan.unlike)
+    if engine.drafts:
+        more += f", {engine.drafts} drafts, {plan.accepted} accepted"
+    if plan.encoder_tokens:
+        more += f"; an encoder cache of {plan.encoder_tokens} tokens"
+        more += ", images are not cut" * plan.uncut
+    shown = [
+        f"engine: {engine.num_blocks} blocks; {plan.words}; {engine.chunk_tokens} tokens a "
+        f"step{more}; {copies_in_words(plan.copies)}"
+    ]
     arrived = 0
     for number, action in enumerate(plan.actions, 1):
-        what = f"{tag(action)} {in_words(action)}"
         if isinstance(action, SubmitRequest):
-            what = f"request r{arrived} arrives, {action.prompt!r}: {in_words(action)}"
+            what = f"request r{arrived} arrives: {action.prompt!r}, {action.max_tokens} to answer"
+            what += BESIDE[action.beside] + ", prompt log-probabilities" * action.computes_all
+            what += "".join(f", image {i.name} at token {i.at}{_bare(i)}" for i in action.whole)
+            if action.rows is not None:
+                used = "" if action.rows.used else "unused "
+                what += f", {action.rows.tokens} {used}embeddings from token {action.rows.at} on"
+            what += "".join(f", {name} {number}" for name, number in action.asks)
             arrived += 1
-        shown.append(f"{number:3}. {what.rstrip()}")
+        else:
+            what = WORDS[type(action)] + _more(action)
+        shown.append(f"{number:3}. {what}")
+    if plan.stops:
+        shown.append("the engine is shut down at once")
     return shown
+
+
+def _more(action: Action) -> str:
+    if isinstance(action, RunSteps) and action.times > 1:
+        return f", {action.times} times"
+    if isinstance(action, Fail):
+        where = f" in its next {action.times} calls" + f" of a {action.call}" * bool(action.call)
+        where += f", for value {action.value} of each" * (action.value is not None)
+        return where + ", a store by an exception" * action.raises
+    if isinstance(action, Stand):
+        return f": that of the {action.who}, for {action.steps} steps"
+    if isinstance(action, Forget):
+        return ", but for a part" * action.part
+    if isinstance(action, ResetCache):
+        return ", and the connector's" * action.connector + (
+            "; requests that run are preempted" * action.running
+        )
+    if isinstance(action, Restart) and action.another:
+        return f", with another {NOUNS[action.another]}"
+    if isinstance(action, PauseEngine):
+        return ": no new request is scheduled" if action.new else ": nothing is scheduled"
+    return ""
+
+
+NOUNS: dict[str, str] = {
+    "": "",
+    "model": "model",
+    "dtype": "type of values",
+    "transfer": "side that copies",
+    "stores": "set of stores",
+}
+
+BESIDE: dict[str, str] = {"": "", "salt": ", with a cache salt", "lora": ", with a LoRA adapter"}
+"""What a request has beside its tokens, in words."""
+
+
+def copies_in_words(copies: Copies) -> str:
+    """When background copies are made and reported."""
+    when = "late" if copies.late else "at once"
+    return f"background copies are made {when} and reported after {copies.steps} steps"
+
+
+WORDS: dict[type, str] = {
+    RunSteps: "a step",
+    AbortRequest: "a client goes away",
+    Drain: "the engine runs until it has nothing more to do",
+    ResetCache: "the engine's own prefix cache is emptied",
+    PauseEngine: "the engine is paused",
+    ResumeEngine: "the pause ends",
+    Forget: "the store forgets what it has, or the network all connections",
+    Fail: "the store or the network fails",
+    Stand: "a loop stands, and its sockets stay open",
+    Restart: "the engine ends its work and is started again",
+}
+"""The actions in words."""
+
+
+def _bare(image: Image) -> str:
+    bare = image.before + image.behind
+    where = " before" if image.before else " behind"
+    return f" with {bare} placeholders{where}" if bare else ""

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from kvproof.model.plans.connector import Copies
-from kvproof.model.plans.in_words import in_words, tag
-from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action
+from kvproof.model.counted import counted
+from kvproof.model.plans.connector import Copies, copies_in_words
+from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action, words
 
 Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -46,6 +46,16 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
         """The bytes of one token; of a Mamba layer, the bytes of one state."""
         vectors = 1 if self.kind in ("mla", "window mla", "mamba", "hidden") else 2
         return self.heads * self.width * self.bytes * vectors
+
+    @property
+    def words(self) -> str:
+        """The layer in words."""
+        tokens = f", {self.window} tokens" if self.window else ""
+        padded = ", padded" if self.padded else ""
+        return (
+            f"{self.kind}{tokens} in blocks of {self.block}, {self.content_bytes} bytes a "
+            f"{'state' if self.kind == 'mamba' else 'token'}{padded}, stage {self.stage}"
+        )
 
 
 class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
@@ -179,11 +189,30 @@ def given(
 
 def lines(plan: EnginePlan) -> list[str]:
     """The plan as text for a reader, one line for each layer and each action."""
+    flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
+    flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
+    flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
+    flags += [counted(plan.drafts, "draft token")] * (plan.drafts > 0)
+    flags += ["every state is kept"] * plan.every_state
+    flags += ["a NIXL connector"] * plan.connected
+    flags += [f"the store {plan.store}, {copies_in_words(plan.copies)}"] * bool(plan.store)
+    length = "at most " * plan.auto + f"{plan.max_model_len} tokens"
+    alone = "" if plan.is_given else f", {plan.answer_tokens} of them answered"
     return [
-        f"engine: {in_words(plan, 'layers', 'actions')}",
-        *(f"layer {number}: {in_words(layer)}" for number, layer in enumerate(plan.layers)),
-        *(
-            f"after {action.after} moments: {tag(action)} {in_words(action, 'after')}".rstrip()
-            for action in plan.actions
-        ),
+        f"engine: a request has {length}{alone}; "
+        f"{plan.chunk_tokens} tokens a step; {counted(plan.stages, 'stage')} of "
+        f"{counted(plan.ranks, 'worker')}; " + ", ".join(flags),
+        *(f"layer {i}: {layer.words}" for i, layer in enumerate(plan.layers)),
+        _memory(plan),
+        *(f"after {each.after} moments: {words(each)}" for each in plan.actions),
     ]
+
+
+def _memory(plan: EnginePlan) -> str:
+    """How much memory the workers have, in words."""
+    what = "num_gpu_blocks_override is" if plan.override else "memory is for"
+    if plan.is_given:
+        return f"{what} {plan.blocks}" + ", and the length is fitted to the memory" * plan.auto
+    from_ = "one request needs" if plan.counted_from == "need" else "is ample"
+    richer = f"; worker {plan.richer} has {plan.more} more" if plan.more else ""
+    return f"{what} {plan.blocks:+} blocks from what {from_}, and {plan.odd_bytes} bytes{richer}"

@@ -124,3 +124,43 @@ class Stop(_Action, frozen=True, tag="stop"):
 Action: TypeAlias = (
     Send | More | Cancel | Arrive | Compile | Pause | Resume | Sleep | Wake | Reset | Stop
 )
+
+
+def words(action: Action) -> str:
+    """An action in words."""
+    match action:
+        case Send(request=name):
+            whose = {"alone": "", "prefill": " for a decode node", "decode": " of a prefill node"}
+            refused = ", which the front refuses" * (action.refused and not action.leaves)
+            refused += ", whose client leaves the front" * action.leaves
+            refused += f", with a grammar ({action.grammar})" if action.grammar else ""
+            refused += f" after {action.thinks} tokens of reasoning" if action.thinks else ""
+            refused += ", a session" * action.stays
+            refused += f", like {action.like}" * bool(action.like)
+            tokens, shared = len(action.tokens), action.shared
+            return (
+                f"request {name}{whose[action.role]}, {tokens} tokens ({shared} of them shared), "
+                f"{action.answer} to answer{refused}"
+            )
+        case More(request=name, own=0):
+            return f"the session {name} gets no more parts"
+        case More(request=name, own=own):
+            return f"the next part of {name}, {own} tokens, {action.answer} to answer"
+        case Cancel(request=name):
+            return f"the client of {name} is gone"
+        case Arrive(request=name):
+            return f"the transfer of {name} {'fails' if action.fails else 'ends'}"
+        case Compile(request=name):
+            return f"the grammar of {name} comes"
+        case Pause(mode=mode):
+            return f"pause, {mode}" + ", and clear the cache" * action.clear
+        case Resume():
+            return "resume"
+        case Sleep(mode=mode, level=level):
+            return f"sleep at level {level}, {mode}"
+        case Wake(part=part):
+            return f"wake the {part} alone" if part else "wake"
+        case Reset():
+            return "reset the prefix cache" + ", also under requests" * action.running
+        case Stop():
+            return "end" + " when all are answered" * action.drain

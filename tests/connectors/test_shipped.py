@@ -96,7 +96,7 @@ def test_a_reader_sees_the_options_of_a_plan_and_who_is_started_again() -> None:
     plan = ConnectorPlan(engine_of(), (*AGAIN, Restart("dtype")), options=options)
     first, *_, last = lines(plan)
     assert "save_decode_cache True" in first
-    assert last.endswith("another dtype")
+    assert last.endswith("another type of values")
 
 
 def test_two_requests_that_are_aborted_together_end_in_their_order(
