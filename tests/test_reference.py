@@ -197,6 +197,17 @@ def aligned() -> SchedulerStep:
         (lambda: step(config(FULL), FRESH), Admit("r0", 2, 0), "does not hold"),
         (lambda: of_two(FULL, MAMBA), Admit("r1", 2, 0), "a state that this step will write"),
         (aligned, Compute("r0", 5), "r0 gets a chunk that the align split would cut"),
+        (lambda: step(config(FULL), HELD), Compute("r0", 2, taken=((1,),)), "which is not free"),
+        (
+            lambda: step(config(FULL), HELD),
+            Compute("r0", 2, taken=((5,), ())),
+            "blocks in 2 groups",
+        ),
+        (
+            lambda: step(config(FULL), HELD),
+            Compute("r0", 2, taken=((4, 5),)),
+            "takes 2 blocks in group 0 but needs 1",
+        ),
         (lambda: of_decode("loading"), FinishLoad("r0"), "r0 is loading"),
     ],
 )
@@ -212,6 +223,8 @@ def test_what_is_nearly_the_same_is_allowed() -> None:
     after(step(config(FULL), request("abcd", status="preempted")), Admit("r0", 0, 0))
     after(of_two(FULL), Admit("r1", 2, 0))
     after(aligned(), Compute("r0", 6))
+    taken = after(step(config(FULL), HELD), Compute("r0", 2, taken=((5,),)))
+    assert taken.engine.request("r0").tables == ((1, 5),)
     assert after(of_decode("failed"), FinishLoad("r0")).engine.request("r0") == on_decode("abcd")
 
 

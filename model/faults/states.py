@@ -6,6 +6,7 @@ from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, ceil_div, if_, max_, min_
 from kvproof.model.arithmetic.counts import align_chunk
 from kvproof.model.errors import NotAllowed
+from kvproof.model.events import Lists
 from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.blocks import pool
@@ -121,13 +122,15 @@ def shared_prefix_boundary_inside_a_block(*numbers: Num) -> Num:
     cluster="pd",
     trace_events=7,
 )
-def align_split_during_load(work: SchedulerStep, request: Request, hit: Hit) -> Grown | None:
+def align_split_during_load(
+    work: SchedulerStep, request: Request, hit: Hit, recorded: Lists
+) -> Grown | None:
     """vllm#42554: a request that loads schedules no tokens. The align split of 0 tokens is 0,
     and vLLM reads 0 as "not in this step", so the request is never admitted. Here an engine with
     a Mamba group in align mode begins no load."""
     if work.cfg.aligned_group:
         raise NotAllowed("the align split leaves 0 tokens of a load")
-    return begin_load(work, request, hit)
+    return begin_load(work, request, hit, recorded)
 
 
 @fault(
@@ -139,14 +142,16 @@ def align_split_during_load(work: SchedulerStep, request: Request, hit: Hit) -> 
     cluster="pd",
     trace_events=7,
 )
-def align_split_refuses_external(work: SchedulerStep, request: Request, hit: Hit) -> Grown | None:
+def align_split_refuses_external(
+    work: SchedulerStep, request: Request, hit: Hit, recorded: Lists
+) -> Grown | None:
     """Before vllm#42554, `_mamba_block_aligned_split` asserted `num_external_computed_tokens ==
     0`. The first load of a hybrid model stopped D's engine. Here an engine with a Mamba group in
     align mode dies at its first load."""
     if work.cfg.aligned_group:
         work.die(Death(message="the align split refuses external tokens"))
         return None
-    return begin_load(work, request, hit)
+    return begin_load(work, request, hit, recorded)
 
 
 @fault(

@@ -158,7 +158,7 @@ class _Following:
         make the recorded choices, which is a difference, it makes its own."""
         own = stimulus(recorded)
         why = ""
-        for event in (recorded, own) if self.machine.name == "model" else (own,):
+        for event in (recorded, bare(recorded), own) if self.machine.name == "model" else (own,):
             try:
                 step = self.machine.take(event)
             except (NotAllowed, UsageError) as error:

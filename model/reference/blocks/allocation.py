@@ -1,7 +1,7 @@
 """Allocation over all groups: how the tables of a request grow, how many blocks this is predicted
 to take, and how blocks are freed that the computed tokens no longer need.
 
-A request gets the first blocks of the model's free queue.
+A request gets the first blocks of the model's free queue, or the blocks of a recorded choice.
 
 Sources: `KVCacheManager.allocate_slots`, `KVCacheCoordinator.get_num_blocks_to_allocate` and
 `remove_skipped_blocks` of vLLM V1.
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kvproof.model import block_lists, config, group_needs
 from kvproof.model.arithmetic import counts
+from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Lists
 from kvproof.model.reference.blocks import groups, partial_block_hits, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
@@ -212,3 +213,36 @@ def grow(
         engine, request = extend(cfg, engine, request, end, fresh=hit is not None, loads=loads)
     taken = block_lists.taken(tables, request.tables, engine.copies[copies:])
     return Grown(engine, request, given, brought, taken)
+
+
+def follow(
+    cfg: config.EngineConfig,
+    engine: Engine,
+    request: Request,
+    hit: Hit | None,
+    end: int,
+    recorded: Lists,
+) -> Grown:
+    """Grow a request with the blocks of a recorded choice, if it has blocks. Raises NotAllowed
+    where their number is wrong, or where they are not free."""
+    own = grow(cfg, engine, request, hit, end)
+    if not recorded or own.engine.dead != engine.dead or own.from_queue == recorded:
+        return own
+    for index, (ours, theirs) in enumerate(zip(own.from_queue, recorded, strict=True)):
+        if len(ours) != len(theirs):
+            raise NotAllowed(
+                f"{request.id} takes {len(theirs)} blocks in group {index} but needs {len(ours)}"
+            )
+        for block in theirs:
+            if block not in engine.free:
+                raise NotAllowed(f"{request.id} takes block {block}, which is not free")
+    places = {
+        ours: theirs
+        for group in zip(own.from_queue, recorded, strict=True)
+        for ours, theirs in zip(*group, strict=True)
+    }
+    first = [places[block] for block in engine.free if block in places]
+    grown = grow(cfg, pool.with_first_free(engine, first), request, hit, end)
+    if grown.from_queue != recorded:
+        raise NotAllowed(f"{request.id} takes a block twice, or takes a block of its hit")
+    return grown

@@ -107,6 +107,15 @@ def move_keys(engine: Engine, source: int, target: int) -> Engine:
     return engine._replace(reports=reports)
 
 
+def with_first_free(engine: Engine, blocks: Iterable[int]) -> Engine:
+    """The engine with these free blocks at the head of the queue, in this order."""
+    first = tuple(dict.fromkeys(blocks))
+    rest = list(engine.free)
+    for block in first:
+        rest.remove(block)
+    return engine._replace(free=(*first, *rest))
+
+
 def take(engine: Engine, count: int) -> tuple[Engine, tuple[int, ...]]:
     """Take blocks from the head of the free queue, and evict their cache entries. Raises Exhausted
     where the queue has too few blocks."""

@@ -11,7 +11,7 @@ from kvproof.model import block_lists
 from kvproof.model.arithmetic import counts
 from kvproof.model.config.sides import incoming
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Admit, FinishLoad, bare_choice
+from kvproof.model.events import Admit, FinishLoad, Lists, bare_choice
 from kvproof.model.reference import in_flight
 from kvproof.model.reference.blocks import caching, groups, partial_block_hits, pool
 from kvproof.model.reference.blocks.allocation import Grown, without_progress
@@ -52,11 +52,11 @@ def admit(work: SchedulerStep, choice: Admit) -> None:
     work.engine = work.engine.with_request(request)
     recorded = replace(choice, hit=(), taken=())
     if choice.external and not work.cfg.store:
-        grown = begin_load(work, request, hit)
+        grown = begin_load(work, request, hit, choice.taken)
         if grown is not None:
             recorded = replace(recorded, hit=grown.hit, taken=grown.from_queue)
     else:
-        work.pending = request.id, hit
+        work.pending, work.to_bring = (request.id, hit), choice.taken
     work.chose.append(recorded)
 
 
@@ -88,13 +88,13 @@ def _refuse_copies_of_this_step(work: SchedulerStep, request: Request, hit: Hit)
             raise NotAllowed(f"{request.id} has a hit inside a block that this step will fill")
 
 
-def begin_load(work: SchedulerStep, request: Request, hit: Hit) -> Grown | None:
+def begin_load(work: SchedulerStep, request: Request, hit: Hit, recorded: Lists) -> Grown | None:
     """Take blocks for a hit and for the connector's tokens, and begin the load. Returns None where
     the engine dies when it takes them. A load computes nothing in its step, so the align split cuts
     nothing (vllm#42554)."""
     end = hit.tokens + request.external
     doomed = work.engine.dead
-    grown = work.take_blocks(request, hit, end)
+    grown = work.take_blocks(request, hit, end, recorded)
     died = work.engine.dead != doomed
     name = incoming(work.cluster, work.cfg.name, request.id)
     work.state = start_load(work.cluster, work.state.with_engine(work.engine), name)

@@ -102,8 +102,11 @@ def compute(work: SchedulerStep, choice: Compute) -> None:
         work.engine, request = work.without_skipped(request)
     freed = block_lists.freed(tables, request.tables) or ((),) * len(work.cfg.groups)
     end = start + choice.tokens
+    recorded = choice.taken
+    if admitted and recorded:
+        recorded = block_lists.both(work.to_bring, recorded)
     doomed = work.engine.dead
-    grown = work.take_blocks(request, hit, end)
+    grown = work.take_blocks(request, hit, end, recorded)
     request = grown.request
     work.chose.append(bare_choice(choice))
     work.pending = None

@@ -15,7 +15,7 @@ from kvproof.model import config, memory
 from kvproof.model.arithmetic import counts
 from kvproof.model.environment import acceptance
 from kvproof.model.errors import NotAllowed
-from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Lists, Release
+from kvproof.model.events import BLOCKS, Admit, Choice, Compute, FinishLoad, Lists, Release
 from kvproof.model.reference import in_flight
 from kvproof.model.reference.blocks import partial_block_hits
 from kvproof.model.reference.scheduling.admission import admit, finish_load
@@ -27,8 +27,13 @@ from kvproof.model.step import Effects
 
 
 def take_choice(work: SchedulerStep, choice: Choice) -> None:
-    """Carry out one recorded choice. The model takes blocks in its own order, whatever blocks were
-    recorded."""
+    """Carry out one recorded choice, with its recorded blocks."""
+    group_counts = {len(getattr(choice, name, ())) for name in BLOCKS} - {0}
+    if group_counts - {len(work.cfg.groups)}:
+        raise NotAllowed(
+            f"{choice.request} has blocks in {max(group_counts)} groups, but engine "
+            f"{work.cfg.name} has {len(work.cfg.groups)}"
+        )
     if isinstance(choice, Admit):
         admit(work, choice)
     elif isinstance(choice, FinishLoad):

@@ -5,7 +5,7 @@ Source: `Scheduler.schedule` of vLLM V1.
 
 from kvproof.model import config
 from kvproof.model.errors import NoPlace, NoRoom
-from kvproof.model.events import Choice
+from kvproof.model.events import Choice, Lists
 from kvproof.model.reference import in_flight
 from kvproof.model.reference.blocks import allocation, pool
 from kvproof.model.reference.blocks.prefix_hits import Hit
@@ -54,6 +54,7 @@ class SchedulerStep:
         self.admissions: list[Admission] = []
         self.allocations: list[Allocation] = []
         self.pending: tuple[str, Hit] | None = None
+        self.to_bring: Lists = ()
         self.brought: list[str] = []
 
     def rank(self, name: str) -> tuple[int, ...]:
@@ -74,16 +75,18 @@ class SchedulerStep:
         settled = in_flight.settled(self.engine, request)
         return allocation.release_skipped(self.cfg, self.engine, request, computed=settled)
 
-    def take_blocks(self, request: Request, hit: Hit | None, end: int) -> allocation.Grown:
-        """Take blocks for `end` tokens, all or nothing. The engine dies where the pool has fewer
-        blocks than the request takes."""
+    def take_blocks(
+        self, request: Request, hit: Hit | None, end: int, recorded: Lists
+    ) -> allocation.Grown:
+        """Take blocks for `end` tokens, all or nothing; the recorded blocks, if there are any. The
+        engine dies where the pool has fewer blocks than the request takes."""
         free = len(self.engine.free)
         needed = allocation.predicted(self.cfg, self.engine, request, hit, end)
         if needed > free - self.kept_free:
             text = f"{request.id} needs {needed} blocks but {free} are free"
             raise NoRoom(text, needed, free - self.kept_free)
         try:
-            grown = allocation.grow(self.cfg, self.engine, request, hit, end)
+            grown = allocation.follow(self.cfg, self.engine, request, hit, end, recorded)
         except pool.Exhausted as error:
             grown = allocation.Grown(self.engine._replace(dead=Death(message=str(error))), request)
         if grown.engine.dead and not self.engine.dead:
