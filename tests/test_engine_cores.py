@@ -480,6 +480,8 @@ def test_a_break_is_written_as_a_plan_that_replays(
         assert (code, "VIOLATED: " in said, f"{rule}, " in said) == (1, True, True)
     again = side_plans.driven(msgspec.structs.replace(one.plan, name="again"))
     assert (again.course.dead, rule in again.course.judged) == ("", True)
+    for kind in (Startup, Played):  # what had nothing to judge is not judged
+        assert not {check.id for check in checks_of(kind)} <= {*again.course.judged}
     left = {each.signature.check for each in again.breaks}
     assert left <= {"idle_engine_has_published"}  # aibrix#2287
     _, output = as_json("replay", str(path))

@@ -111,3 +111,15 @@ def test_the_last_line(
 ) -> None:
     ended, printed = run(pytester, PASSES.format(passes=passes) * bool(passes) + more, line=True)
     assert (printed.splitlines()[-1], ended) == (line, code), printed
+
+
+def test_a_file_that_is_skipped_as_a_whole_is_not_passed(pytester: pytest.Pytester) -> None:
+    passing = f"""
+@pytest.mark.live
+@pytest.mark.parametrize("number", range({REQUIRED}))
+def test_it(number): pass
+"""
+    assert run(pytester, passing, line=True)[0] == 0
+    pytester.makepyfile(test_other="import pytest\npytest.importorskip('nothing.of.this.name')")
+    code, printed = run(pytester, passing, line=True)
+    assert (code, "1 skipped" in printed.splitlines()[-1]) == (3, True), printed

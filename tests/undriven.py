@@ -66,6 +66,12 @@ class Undriven:
                 report.undriven = True  # type: ignore[attr-defined]
         return report
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """A file that is skipped as a whole counts as one live test: it asks for what is missing
+        where live vLLM is not installed."""
+        if report.skipped:
+            self.count["skipped"] += 1
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what was undriven, also in another process. Count a live test once: where it fails
         or is skipped, else where it passes."""

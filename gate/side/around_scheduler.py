@@ -99,9 +99,14 @@ def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> dic
             drifts = [drift]
         undriven += drifts
         unconnected += plan.connected and any(not one.plan.connected for one in seen)
-        found = [_break(plan, one, each) for one in seen for each in _judged(one)]
+        tallies = [Tally() for _ in seen]
+        found = [
+            _break(plan, one, each)
+            for one, tally in zip(seen, tallies, strict=True)
+            for each in _judged(one, tally)
+        ]
         into.records.append(_record(seen, found, whole=not drifts))
-        into.course = _course(seen)
+        into.course = _course(seen, tallies)
         if note is not None:
             note(_abstract(plan, seen))
         of_any_memory = seen if plan.is_given else seen[:1]
@@ -118,9 +123,8 @@ def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> dic
     return {"without_loops": why, "unconnected": unconnected}
 
 
-def _judged(one: Startup | Played) -> Iterator[Finding]:
+def _judged(one: Startup | Played, tally: Tally) -> Iterator[Finding]:
     """The violations of a start or of a loop, and the breaks that have excuses."""
-    tally = Tally()
     yield from broken(one, tally)
     yield from tally.take_kept()
 
@@ -175,15 +179,16 @@ def single(workload: Engines, number: int, name: str) -> Engine | None:
     return None if plan is None else Engine(name, msgspec.to_builtins(plan))
 
 
-def _course(seen: list[Startup | Played]) -> Course:
-    """How a plan was taken. Where the first start is refused, and where the loop never waits, its
-    checks have nothing to judge."""
+def _course(seen: list[Startup | Played], tallies: list[Tally]) -> Course:
+    """How a plan was taken, and which checks had something to judge, by the tally of each start or
+    loop. Where the first start is refused no check of starts had, and where the loop never waits
+    none of loops."""
     dead = next((each.died.words for each in seen if each.died), "")
+    refused = any(isinstance(each, Startup) and each.refused for each in seen[:1])
     judged: dict[str, None] = {}
-    for at, each in enumerate(seen):
-        if each.waits if isinstance(each, Played) else not (at or each.refused):
-            kinds = {type(each), *map(type, each.store if isinstance(each, Played) else ())}
-            judged |= dict.fromkeys(check.id for check in checks_of(*kinds))
+    for each, tally in zip(seen, tallies, strict=True):
+        if each.waits if isinstance(each, Played) else not refused:
+            judged |= dict.fromkeys(name for name, times in tally.judged.items() if times)
     return Course(dead=dead, ended=not dead, judged=tuple(judged))
 
 
