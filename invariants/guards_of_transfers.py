@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kvproof.invariants.changes import Scheduled, alive
+from kvproof.invariants.changes import Scheduled
 from kvproof.invariants.check import check
 from kvproof.model.because import Judged, because, holds_if, reason
 from kvproof.model.config import Cluster
@@ -103,10 +103,10 @@ def event_stays_on_its_engine(step: Step) -> Iterator[Judged]:
     the other engine."""
     if isinstance(step.event, TransferDone | TransferFail | TransferLost | LeaseExpire):
         return
-    for was, now in alive(step):
-        if now.name == step.event.engine:
+    for was, now in zip(step.before.engines, step.after.engines, strict=True):
+        if now.name == step.event.engine or (was is not now and (was.dead or now.dead)):
             continue
-        yield holds_if(_accounts(was) == _accounts(now)) or because(
+        yield holds_if(was is now or _accounts(was) == _accounts(now)) or because(
             reason(
                 "is_event_of",
                 "{event} is an event of {of}",

@@ -1,14 +1,17 @@
 """Decides who caused an exception: kvproof, or vLLM and the connector in it. Every driver asks
 here.
 
-kvproof caused an exception that is raised in its own code, that names an attribute or argument that
-one of its fakes lacks, or that reports a missing name of the contract. An attribute that the
-constructor of vLLM should have set, as that of the engine core, is vLLM's. Any other exception is
-the death of an engine, or of a connector in it. (Some fakes raise AdapterDrift themselves for
-missing attributes.) What the device of the connector kit raises is meant for the connector: a store
-that fails, a wait without end.
+kvproof caused an exception that its own code raises, that tells its own code of a missing name or
+argument, or that names an attribute or argument that one of its fakes lacks. What vLLM's code
+misses in vLLM is a mistake of vLLM, also where the contract has the name: who renames something,
+and forgets one place, has broken it. An attribute that the constructor of vLLM should have set, as
+that of the engine core, is vLLM's. Any other exception is the death of an engine, or of a connector
+in it. (Some fakes raise AdapterDrift themselves for missing attributes.) What the device of the
+connector kit raises is meant for the connector: a store that fails, a wait without end.
 """
 
+import dataclasses
+import importlib
 import inspect
 import re
 import sys
@@ -36,6 +39,10 @@ STAND_INS = (
 """The beginnings of the names of the modules with fakes, whose functions and objects take the place
 of vLLM's."""
 
+_LOOKUPS = ("__getattr__", "__getattribute__")
+_LIBRARY = ("<frozen ", dataclasses.__file__, importlib.__file__)
+_PASSES_ON = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+
 _CALLED = re.compile(r"(?P<callee>[\w.<>]+)\(\) ")
 _NOT_TAKEN = re.compile(r"unexpected keyword argument '(?P<name>\w+)'")
 _NOT_IN = re.compile(r"cannot import name '(?P<name>\w+)'")
@@ -49,7 +56,7 @@ _TAKING = {(".".join(place.names[-2:]), place.parameter) for place in _PLACES if
 
 def is_ours(error: BaseException) -> bool:
     """Whether kvproof caused an exception, so that it says nothing of vLLM."""
-    return bool(_lacking(error) or _missing(error)) or _raised_by_us(error)
+    return bool(_lacking(error)) or _raised_by_us(error)
 
 
 def is_refusal(error: Exception) -> bool:
@@ -99,8 +106,26 @@ def went_through(error: BaseException, file: str | None) -> bool:
 
 
 def _raised_by_us(error: BaseException) -> bool:
-    raised = Path(place(error).filename)
+    raised = Path(_asking(error) or place(error).filename)
     return raised.is_relative_to(_ROOT) and not raised.is_relative_to(_DEVICE)
+
+
+def _asking(error: BaseException) -> str:
+    """The file of the function that asked for a name that is missing, or passed arguments that are
+    not taken; empty for any other exception. What a function looks up or passes on for its caller
+    (`__getattr__`, a hook around a method of vLLM, the standard library), the caller asks for."""
+    called = isinstance(error, TypeError) and _CALLED.match(str(error))
+    if not (called or isinstance(error, AttributeError | ImportError)):
+        return ""
+    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    asking = (
+        each.co_filename
+        for each in reversed(codes)
+        if each.co_name not in _LOOKUPS
+        and not each.co_filename.startswith(_LIBRARY)
+        and not (called and each.co_flags & _PASSES_ON == _PASSES_ON)
+    )
+    return next(asking, "")
 
 
 def _lacking(error: BaseException) -> str:

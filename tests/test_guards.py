@@ -50,17 +50,18 @@ def changed(value: Any) -> Iterator[Any]:
                 yield (*before, *after)
 
 
-def steps(cluster: Cluster) -> list[Step]:
-    """Steps of the reference in the first states of a cluster."""
+@functools.cache
+def right_steps(name: str) -> list[Step]:
+    """Steps of the reference in the first states of a preset."""
     taken: list[Step] = []
-    search(cluster, [], STATES_MAX, on_step=taken.append)
+    search(CLUSTERS[name], [], STATES_MAX, on_step=taken.append)
     return taken
 
 
 @functools.cache
 def changed_steps(name: str) -> tuple[Step, ...]:
     """The steps of a preset, each changed in one place."""
-    return tuple(other for step in steps(CLUSTERS[name]) for other in changed(step))
+    return tuple(other for step in right_steps(name) for other in changed(step))
 
 
 def well_formed(cluster: Cluster, step: Step) -> bool:
@@ -108,9 +109,22 @@ def refused(guard: Check, name: str) -> Iterator[Step]:
             yield step
 
 
+NAMES = sorted(CLUSTERS, key=lambda name: not CLUSTERS[name].disaggregated)
+"""The presets: between P and D there is something for each guard."""
+
+
 @pytest.mark.parametrize("guard", GUARDS.values(), ids=list(GUARDS))
 def test_a_small_change_of_a_step_breaks_it(guard: Check) -> None:
-    # Between P and D there is something for each guard.
-    names = sorted(CLUSTERS, key=lambda name: not CLUSTERS[name].disaggregated)
-    wrong = (step for name in names for step in refused(guard, name))
+    wrong = (step for name in NAMES for step in refused(guard, name))
     assert list(islice(wrong, 1)), f"no changed step breaks {guard.id}"
+
+
+@pytest.mark.parametrize("guard", GUARDS.values(), ids=list(GUARDS))
+def test_a_right_step_counts_as_judged(guard: Check) -> None:
+    right = (
+        judged
+        for name in NAMES
+        for step in right_steps(name)
+        for judged in guard.of_step(CLUSTERS[name], step)
+    )
+    assert any(judged.times and not judged.reasons for judged in right)

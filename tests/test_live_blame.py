@@ -3,13 +3,17 @@
 import json
 import os
 import queue
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 from kvproof.cli.main import main
+from kvproof.live import blame
 from kvproof.live import contract_check as contract
+from kvproof.live.death import DoesNotEnd
 from kvproof.live.fakes.nixl import CopyingAgent
 from kvproof.model.config import EngineConfig
 from kvproof.model.errors import AdapterDrift
@@ -108,6 +112,78 @@ def test_what_vllm_misses_in_itself_is_its_own_death(monkeypatch: pytest.MonkeyP
 
     instead(ENDS, broken)(monkeypatch)
     assert list(driven(READ)) == ["D"]
+
+
+OURS, CHECK, HOOK = "live/driver/node.py", "invariants/blocks.py", "live/observer/hooks.py"
+DEVICE, VLLM = "live/fakes/peers.py", "/vllm/v1/core/sched/scheduler.py"
+
+
+def made(file: str, does: str, takes: str = "", **names: Any) -> Any:
+    """A function that stands in a file of kvproof or of vLLM, and does one thing."""
+    path = file if file.startswith("/") else str(Path(blame.__file__).parents[1] / file)
+    exec(compile(f"def function({takes}): {does}", path, "exec"), names)
+    return names["function"]
+
+
+def hooked(called: Any) -> Any:
+    """A function of vLLM with a hook around it, which passes on what it gets."""
+    return made(HOOK, "return called(*args, **named)", "*args, **named", called=called)
+
+
+class Config:
+    """An object of vLLM that looks its attributes up."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name, name=name, obj=self)
+
+
+class Sized(NamedTuple):
+    """A tuple of vLLM."""
+
+    size: int
+
+
+@dataclass
+class Planned:
+    """A dataclass of vLLM."""
+
+    size: int
+
+
+@pytest.mark.parametrize(
+    ("file", "does", "ours"),
+    [
+        (VLLM, "manager.block_pool", False),
+        (OURS, "manager.block_pool", True),
+        (OURS, "hooked(made(VLLM, 'manager.block_pool', manager=manager))()", False),
+        (VLLM, "Config().size", False),
+        (OURS, "Config().size", True),
+        (VLLM, "hooked(Sized)(length=1)", False),
+        (OURS, "hooked(Sized)(length=1)", True),
+        (VLLM, "with_fields(Planned(1), length=1)", False),
+        (OURS, "with_fields(Planned(1), length=1)", True),
+        (VLLM, "__import__('vllm.v1.core.gone')", False),
+        (OURS, "__import__('vllm.v1.core.gone')", True),
+        (OURS, "ThreadPoolExecutor(1).submit(made(VLLM, '{}[1]')).result()", False),
+        (VLLM, "made(CHECK, '{}[1]')()", True),
+        (VLLM, "made(OURS, '{}[1]')()", True),
+        (OURS, "made(DEVICE, '{}[1]')()", False),
+        (VLLM, "PeerContext(None).term()", True),
+    ],
+)
+def test_whose_exception_it_was(file: str, does: str, ours: bool) -> None:
+    """Also a name of the contract is vLLM's to miss where its own code asks for it: whoever renames
+    it in all places but one has broken it."""
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    names = {**globals(), "manager": object.__new__(KVCacheManager)}
+    with pytest.raises((AttributeError, TypeError, ImportError, KeyError)) as raised:
+        made(file, does, **names)()
+    assert blame.is_ours(raised.value) is ours
+
+
+def test_a_call_of_vllm_that_does_not_end_is_its_own() -> None:
+    assert not blame.is_ours(DoesNotEnd(made(VLLM, "return").__code__, 1, "it does not end"))
 
 
 @pytest.mark.usefixtures("_unchecked")
