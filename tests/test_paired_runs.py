@@ -15,9 +15,10 @@ from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
 from kvproof.gate.search import fresh, side, workloads
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.costs import LIKELY, costs
+from kvproof.gate.search.costs import LIKELY, Costs
 from kvproof.gate.search.fresh import FRESH_MAX, FreshRuns, by_chance
 from kvproof.gate.search.search import LOOKS
+from kvproof.gate.search.weighing import Weighing
 from kvproof.gate.side import around_scheduler
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
@@ -313,6 +314,13 @@ def several(number: int, **counts: int) -> tuple[Record, ...]:
     return (taken(**counts),) * number
 
 
+def costs(found: Comparison, go_on: Callable[[], bool]) -> Costs:
+    """What costs more, as it is found at the end of a search."""
+    weighed = Costs(found)
+    weighed.weigh(go_on)
+    return weighed
+
+
 @pytest.mark.parametrize(
     ("worse", "better", "again", "told"),
     [
@@ -346,11 +354,46 @@ def test_what_is_worse_in_significantly_more_runs_costs_more(
     expected = [("tokens hit", worse, better, differ + 3, *sums)] if told else []
     turns = iter([True, False])
     weighed = costs(found, lambda: next(turns))
-    told_of = [(c.what, c.worse, c.better, c.runs, c.base, c.head) for c in weighed.costs]
+    told_of = [(c.what, c.worse, c.better, c.runs, c.base, c.head) for c in weighed.told]
     assert told_of == expected
     suspected = by_chance(worse, better) <= LIKELY
     named = f"fresh: worse in {again[0]} of {sum(again) + 3} runs and better in {again[1]}"
     assert [each.endswith(named) for each in weighed.unconfirmed] == [True] * (suspected > told)
+
+
+@pytest.mark.parametrize(("worse", "early"), [(8, False), (11, False), (12, True)])
+def test_what_is_hardly_chance_is_weighed_while_the_search_goes_on(
+    compare: Compare, worse: int, early: bool
+) -> None:
+    """The end of the search may leave no time. The rest, which is looked at often, has to wait."""
+    hits = 6, 4
+    base, head = (
+        lambda w, h=h: replace(nothing(w), records=several(worse, tokens_hit=h)) for h in hits
+    )
+    found = compare(base, head)
+    found.drive([RUN])
+    weighing = Weighing(found)
+    for _ in range(3):
+        weighing.early(lambda: True)
+    assert [each.what for each in weighing.costs.told] == ["tokens hit"] * early
+    assert weighing.has_suspects is not early
+    weighing.rest(lambda: True, lambda: True)
+    assert [each.what for each in weighing.costs.told] == ["tokens hit"]
+
+
+@pytest.mark.parametrize(("runs", "early"), [(6, False), (9, True)])
+def test_so_is_what_head_needs_more_often(compare: Compare, runs: int, early: bool) -> None:
+    def base(workload: Workload) -> Result:
+        elsewhere = workload.name == ELSEWHERE.name
+        return excused(workload, *[need(TODAY)] * elsewhere, times=1 if elsewhere else runs)
+
+    found = compare(base, lambda w: excused(w, need(TODAY), times=runs))
+    found.drive([replace(RUN), ELSEWHERE])
+    weighing = Weighing(found)
+    weighing.early(lambda: True)
+    assert bool(found.introduced) is early
+    weighing.rest(lambda: True, lambda: True)
+    assert found.introduced
 
 
 def test_a_quantity_that_differs_often_and_both_ways_is_not_looked_at_for_ever(
@@ -364,7 +407,7 @@ def test_a_quantity_that_differs_often_and_both_ways_is_not_looked_at_for_ever(
 
     found = compare(lambda w: replace(nothing(w), records=several(8, tokens_hit=6)), head)
     found.drive([RUN])
-    assert not costs(found, lambda: True).costs
+    assert not costs(found, lambda: True).told
 
 
 def test_what_is_rare_has_fresh_runs_until_it_is_seen_often_enough(compare: Compare) -> None:
@@ -375,7 +418,7 @@ def test_what_is_rare_has_fresh_runs_until_it_is_seen_often_enough(compare: Comp
     found = compare(lambda each: runs(each, 6), lambda each: runs(each, 4))
     found.drive([RUN])
     turns = iter([True] * 5)
-    assert [each.what for each in costs(found, lambda: next(turns)).costs] == ["tokens hit"]
+    assert [each.what for each in costs(found, lambda: next(turns)).told] == ["tokens hit"]
 
 
 def test_episodes_again_are_those_that_were_drawn() -> None:

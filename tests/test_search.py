@@ -312,3 +312,29 @@ def test_clusters_with_many_named_features_are_made_from_few_subsets(
     first = next(named_features.combined(frozenset(named_features.NAMES), 0))
     assert first.name == "episodes of combined-1, part 1"
     assert len(looked_at) == named_features.COMBINED // len(some)
+
+
+def test_what_costs_more_is_weighed_before_the_time_is_spent() -> None:
+    """Head hits fewer tokens in each run, and the search ends with its time."""
+
+    def hits(number: int) -> Callable[[Workload], Result]:
+        record = Record(marks=(number,), counts={"tokens hit": number}, whole=True)
+        return lambda each: replace(nothing(each), records=(record,) * 4)
+
+    with compared(hits(6), hits(4)) as found:
+        made = searching(found, fails=some_presets())
+        made.run()
+    assert [each.what for each in made.weighing.costs.told] == ["tokens hit"]
+    assert made.weighing.costs.told[0].runs < len(found.names)
+
+
+@pytest.mark.parametrize(("left_s", "number"), [(100.0, 4), (25.0, 2), (3.0, 1)])
+def test_no_more_workloads_are_begun_at_once_than_end_in_time(
+    left_s: float, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with compared(nothing, nothing) as found:
+        made = searching(found)
+    monkeypatch.setattr(made, "_left_s", lambda: left_s)
+    assert made._at_once("plans", 4) == 4
+    made._took["plans"] = 3, 30.0
+    assert made._at_once("plans", 4) == number

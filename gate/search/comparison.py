@@ -42,7 +42,7 @@ from kvproof.gate.difference.workload import (
     follow,
 )
 from kvproof.gate.search import pairing
-from kvproof.gate.search.fresh import Runs
+from kvproof.gate.search.fresh import LIKELY, Runs
 from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.pairing import together
 from kvproof.gate.search.side import Side
@@ -328,16 +328,26 @@ class Comparison:
             elif trial.is_told and not self._is_introduced(key):
                 self._introduce(one)
         try:
-            for name, found, head in self.needs.weigh(go_on, of_choices):
-                if self._is_introduced(found.key):
-                    continue
-                one = Confirmed(name, found, frozenset(head.reached))
-                if found.need.is_choice or self._is_death_of_base(found.key):
-                    self.costs.append(one)
-                else:
-                    self._introduce(one)
+            self.weigh(go_on, of_choices)
         finally:  # a process may have ended: what is not decided is no less so
             self._name_undecided(left, said)
+
+    def weigh(
+        self,
+        go_on: Callable[[], bool],
+        of_choices: Callable[[], bool] | None = None,
+        level: float = LIKELY,
+    ) -> None:
+        """Tell what head needs, or breaks, more often than base, as `Needs.weigh` says. Raises
+        Ended."""
+        for name, found, head in self.needs.weigh(go_on, of_choices, level):
+            if self._is_introduced(found.key):
+                continue
+            one = Confirmed(name, found, frozenset(head.reached))
+            if found.need.is_choice or self._is_death_of_base(found.key):
+                self.costs.append(one)
+            else:
+                self._introduce(one)
 
     def _name_undecided(
         self, left: Mapping[Key, tuple[Confirmed, Trial]], said: Mapping[Key, str]

@@ -3,7 +3,8 @@ took to the end.
 
 A quantity costs more where head counts worse than base in significantly more runs than it counts
 better, and does so again in fresh runs: a sign test. Some runs may count better: after the first
-difference the sides go ways of their own, and what is not hit early may be hit later.
+difference the sides go ways of their own, and what is not hit early may be hit later. What is
+hardly chance has its fresh runs while the search goes on, which may need all of the time.
 """
 
 from collections import Counter
@@ -16,11 +17,13 @@ from msgspec.structs import replace
 from kvproof.gate.difference.record import COUNTED, COUNTER, Pair
 from kvproof.gate.difference.workload import Engine, Plays, Workload
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.fresh import FreshRuns, Runs
+from kvproof.gate.search.fresh import EARLY, FreshRuns, Runs
 from kvproof.gate.side import plans
 from kvproof.reports.gate_output import GateCost
 
-LIKELY = 0.05 / (len(COUNTED) - len(COUNTER))
+QUANTITIES = len(COUNTED) - len(COUNTER)
+
+LIKELY = 0.05 / QUANTITIES
 """How likely chance may be in the runs of the search. One of so many quantities is worse by chance
 in one of 20 searches: with eight runs that are worse, none may be better."""
 
@@ -35,6 +38,9 @@ not looked at any more."""
 KINDS_MAX = 8
 """The number of kinds of runs of which fresh ones are taken."""
 
+EARLY_KINDS, EARLY_PARTS = 4, 3
+"""The numbers of kinds, and of parts of their fresh runs, while the search goes on."""
+
 
 class Counted(NamedTuple):
     """A run that both sides took to the end: the name of its workload, and its number there."""
@@ -44,33 +50,61 @@ class Counted(NamedTuple):
     pair: Pair
 
 
-class Weighed(NamedTuple):
-    """The quantities that cost more, and those, in words, that did so in the search alone."""
-
-    costs: list[GateCost]
-    unconfirmed: list[str]
+def suspected(found: Runs, likely: float = LIKELY) -> list[str]:
+    """The quantities that cost more in these runs, if chance is at most so `likely`."""
+    return [what for what in COUNTED if found.chance(what) <= likely]
 
 
-def suspected(found: Runs) -> list[str]:
-    """The quantities that cost more in these runs."""
-    return [what for what in COUNTED if found.chance(what) <= LIKELY]
+class Costs:
+    """The quantities that cost more (`told`), and those, in words, that did so in the search alone
+    (`unconfirmed`)."""
 
+    def __init__(self, comparison: Comparison) -> None:
+        self.told: list[GateCost] = []
+        self.unconfirmed: list[str] = []
+        self._comparison = comparison
+        self._tried: set[str] = set()
 
-def costs(comparison: Comparison, go_on: Callable[[], bool]) -> Weighed:
-    """What costs more, in the search and again in fresh runs. What is rare needs many of these, so
-    they come for as long as something is open and `go_on` says so. Raises Ended."""
-    runs = [Counted(*each) for each in comparison.all_pairs() if each[2].comparable]
-    suspects, weighed = suspected(comparison.counted), Weighed([], [])
-    fresh = FreshRuns(comparison, _kinds(comparison, runs, suspects))
-    again = fresh.take_while(lambda: any(_is_open(fresh.counted, e) for e in suspects) and go_on())
-    for what in suspects:
-        if again.chance(what) <= AGAIN:
-            weighed.costs.append(_cost(comparison, what, runs))
-        else:
-            weighed.unconfirmed.append(
-                f"{what}: head is {_often(comparison.counted, what)}; fresh: {_often(again, what)}"
-            )
-    return weighed
+    @property
+    def suspects(self) -> list[str]:
+        """The quantities that cost more in the search, and are not told yet."""
+        return self._suspects(LIKELY)
+
+    def _suspects(self, likely: float) -> list[str]:
+        told = {each.what for each in self.told}
+        return [each for each in suspected(self._comparison.counted, likely) if each not in told]
+
+    def weigh(self, go_on: Callable[[], bool]) -> None:
+        """Confirm what costs more in the search, now that it has ended. What is rare needs many
+        fresh runs, so they come for as long as something is open and `go_on` says so. Raises
+        Ended."""
+        found = self._comparison.counted
+        suspects = self.suspects
+        again = self._again(suspects, KINDS_MAX, go_on)
+        self.unconfirmed = [
+            f"{what}: head is {_often(found, what)}; fresh: {_often(again, what)}"
+            for what in self.suspects
+        ]
+
+    def weigh_early(self, go_on: Callable[[], bool]) -> None:
+        """Confirm what has become hardly chance, while the search goes on: each quantity is tried
+        once, in few fresh runs. Raises Ended."""
+        suspects = [each for each in self._suspects(LIKELY / EARLY) if each not in self._tried]
+        self._tried.update(suspects)
+        parts = iter(range(EARLY_PARTS))
+        self._again(suspects, EARLY_KINDS, lambda: next(parts, None) is not None and go_on())
+
+    def _again(self, suspects: Sequence[str], kinds: int, go_on: Callable[[], bool]) -> Runs:
+        """Take fresh runs of so many kinds in which some of these cost more, and tell those that
+        cost more there too. Returns the runs. Raises Ended."""
+        both = self._comparison
+        runs = [Counted(*each) for each in both.all_pairs() if each[2].comparable]
+        fresh = FreshRuns(both, _kinds(both, runs, suspects)[:kinds])
+        again = fresh.take_while(
+            lambda: any(_is_open(fresh.counted, e) for e in suspects) and go_on()
+        )
+        self.told += (_cost(both, e, runs) for e in suspects if again.chance(e) <= AGAIN)
+        return again
 
 
 def _is_open(fresh: Runs, what: str) -> bool:

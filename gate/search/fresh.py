@@ -25,6 +25,10 @@ FRESH_MAX = 48
 LIKELY, CERTAIN = 0.05, 0.01
 """How likely chance may be in the runs of the search, and in the fresh runs."""
 
+EARLY = 16
+"""By so much less likely chance must be before the search has ended: it has a try after each part
+of the search."""
+
 
 def by_chance(more: int, less: int) -> float:
     """How likely it is that of so many runs that differ at least `more` differ in one direction, if

@@ -14,13 +14,13 @@ from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search.budget import FOUND, SEARCHED, WEIGHED, enough, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
-from kvproof.gate.search.costs import costs
 from kvproof.gate.search.needs import in_words
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search
 from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.search.ticking import Ticking
+from kvproof.gate.search.weighing import Weighing
 from kvproof.gate.side.unmade import is_unmade
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
 from kvproof.gate.source.parts import ONLY_IN, of_device
@@ -34,7 +34,7 @@ from kvproof.model.files.reading import shown
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace_reader import read
 from kvproof.reports import live_line
-from kvproof.reports.gate_output import Class, GateCost
+from kvproof.reports.gate_output import Class
 
 Environment = Mapping[str, str]
 
@@ -122,10 +122,12 @@ class _Judge:
         self.started = begin
         self.searched_s = 0.0
         longest = begin + SEARCHED * args.budget
-        self.search = Search(comparison, changes, self.until, self._fails, line.show, longest)
+        self.weighing = Weighing(comparison)
+        self.search = Search(
+            comparison, changes, self.until, self._fails, line.show, longest, self.weighing
+        )
         self.seen: tuple[Seen, Seen] | None = None
         self.announced: Key | None = None
-        self.costs: list[GateCost] = []
         self.introduced: list[Confirmed] = []
         self.written: list[tuple[Confirmed, Written]] = []
         self.of_base: dict[tuple[Class, Key], Confirmed] = {}
@@ -153,17 +155,15 @@ class _Judge:
             self.comparison,
             self._not_run(),
             cannot or self._unjudged(),
-            costs=self.costs,
+            costs=self.weighing.costs.told,
         )
 
     def _weigh(self) -> None:
         """Confirm what head does more often than base, and what costs more. Raises Ended."""
         self.line.show("comparing what costs more ...")
-        self.comparison.weigh_needs(self._may_weigh, self._may_weigh_choices)
-        if self._may_weigh():
-            weighed = costs(self.comparison, self._may_weigh)
-            self.costs = weighed.costs
-            self.not_written += (f"not confirmed: {each}" for each in weighed.unconfirmed)
+        if self.weighing.rest(self._may_weigh, self._may_weigh_choices):
+            unconfirmed = self.weighing.costs.unconfirmed
+            self.not_written += (f"not confirmed: {each}" for each in unconfirmed)
         else:
             self.not_written.append("what costs more: no time is left")
 

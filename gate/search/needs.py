@@ -42,6 +42,7 @@ class Needs:
         self._tried: Counter[Need] = Counter()
         self._told: set[Need] = set()
         self._left: set[Need] = set()
+        self._weighed = 0
         self.unweighed: list[Need] = []
         self.not_more: list[Need] = []
 
@@ -56,12 +57,11 @@ class Needs:
             and (tried >= TRIES or not self._where[need])
         ]
 
-    @property
-    def likely(self) -> list[Need]:
-        """What head has needed more often than chance explains, and is not told yet. What stands
-        for several needs is left out where one of these is likely, or is told."""
+    def likely(self, level: float = LIKELY) -> list[Need]:
+        """What head has needed more often than chance explains at this level, and is not told yet.
+        What stands for several needs is left out where one of these is likely, or is told."""
         counted = self._comparison.counted
-        found = [need for need in self._where if counted.chance(need) <= LIKELY]
+        found = [need for need in self._where if counted.chance(need) <= level]
         known = {need.like for need in (*found, *self._told) if need.like != need}
         return [need for need in found if need not in self._told and need not in known]
 
@@ -87,20 +87,24 @@ class Needs:
         self._left.add(need)
 
     def weigh(
-        self, go_on: Callable[[], bool], of_choices: Callable[[], bool] | None = None
+        self,
+        go_on: Callable[[], bool],
+        of_choices: Callable[[], bool] | None = None,
+        level: float = LIKELY,
     ) -> Iterator[tuple[str, Break, Result]]:
-        """What head needs more often, in the search and again in fresh runs. `of_choices` says
-        whether to go on with what is a choice, which comes last. Those for which there was no time,
-        or which were too many, are left in `unweighed`, and those that come again, and not
-        significantly more often in fresh runs, in `not_more`. Raises Ended."""
-        likely, counted = self.likely, self._comparison.counted
+        """What head needs more often, in the search at this level and again in fresh runs.
+        `of_choices` says whether to go on with what is a choice, which comes last. Those for which
+        there was no time, or which were too many, are left in `unweighed`, and those that come
+        again, and not significantly more often in fresh runs, in `not_more`. Raises Ended."""
+        likely, counted = self.likely(level), self._comparison.counted
         likely.sort(key=lambda n: (len(n.excuses) > 0, n.is_choice, counted.chance(n)))
         self.unweighed = likely
-        while self.unweighed and len(likely) - len(self.unweighed) < WEIGHED_MAX:
+        while self.unweighed and self._weighed < WEIGHED_MAX:
             choice = self.unweighed[0].is_choice
             if not (of_choices or go_on if choice else go_on)():
                 return
             need, *rest = self.unweighed
+            self._weighed += 1
             for shown in self._again(need):
                 if self._more_often(shown[1], need):
                     yield shown

@@ -22,11 +22,11 @@ from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.workload import Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.costs import suspected
 from kvproof.gate.search.further import Differing, Further
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import Scouts
 from kvproof.gate.search.unseen import UNSEEN_MAX
+from kvproof.gate.search.weighing import Weighing
 from kvproof.gate.source.changes import USED, Changes, unreached
 from kvproof.gate.source.parts import CONNECTED, LOOP, NIXL, STARTED
 from kvproof.model import interruption
@@ -77,6 +77,7 @@ class Search:
         fails: Callable[[], bool],
         show: Show,
         longest: float | None = None,
+        weighing: Weighing | None = None,
     ) -> None:
         ours = changes.accounting
         parts = {each.part for each in ours}
@@ -98,6 +99,7 @@ class Search:
         self.in_plans = named_features.in_plans(ours)
         self.until = until
         self.longest = until if longest is None else longest
+        self.weighing = weighing or Weighing(comparison)
         self.fails = fails
         self.show = show
         self.engines = False
@@ -347,15 +349,22 @@ class Search:
         return self.fails() or self._time_is_up() or self._is_known()
 
     def _time_is_up(self) -> bool:
+        return self._left_s() <= 0
+
+    def _left_s(self) -> float:
+        """The time in which workloads may begin, in seconds."""
         early = self.comparison.introduced or self._has_suspects()
-        return time.monotonic() >= (self.until if early else self.longest)
+        return (self.until if early else self.longest) - time.monotonic()
+
+    def _may_weigh(self) -> bool:
+        """Whether there is time to weigh something before the search ends."""
+        return not self.fails() and time.monotonic() < self.until
 
     def _has_suspects(self) -> bool:
         """Whether something has to be seen more often in fresh runs, which take time."""
         both = self.comparison
         if self._suspects[0] != len(both.names):
-            suspects = both.needs.likely or suspected(both.counted)
-            self._suspects = len(both.names), bool(suspects)
+            self._suspects = len(both.names), self.weighing.has_suspects
         return self._suspects[1]
 
     def _is_known(self) -> bool:
@@ -403,13 +412,13 @@ class Search:
         return each_s.get(what, max(each_s.values(), default=0.0))
 
     def _drive(self, these: Sequence[Workload], what: str) -> int:
-        """Drive workloads in parts, and confirm what differs after each part. Returns how many are
-        left out because the search is over."""
+        """Drive workloads in parts, and confirm and weigh what differs after each part. Returns how
+        many are left out because the search is over."""
         left = list(these)
         traces = all(isinstance(each, Follow) for each in left)
-        at_once = TRACES_AT_ONCE if traces else SAMPLED_AT_ONCE
         while left and not self._over():
             interruption.check()
+            at_once = self._at_once(what, TRACES_AT_ONCE if traces else SAMPLED_AT_ONCE)
             part, left = left[:at_once], left[at_once:]
             self.show(f"{what}: {len(these) - len(left)} of {len(these)}")
             begin = perf_counter()
@@ -418,7 +427,14 @@ class Search:
             self.comparison.confirm(names)
             number, took_s = self._took.get(what, (0, 0.0))
             self._took[what] = number + len(part), took_s + perf_counter() - begin
+            self.weighing.early(self._may_weigh)
         return len(left)
+
+    def _at_once(self, what: str, most: int) -> int:
+        """How many workloads of a kind come before the next look at what differs: no more than are
+        likely to end in time, which leaves the rest of it to what has to be weighed."""
+        each_s = self._seconds_each(what)
+        return max(1, min(most, int(self._left_s() / each_s))) if each_s else most
 
     def _presets(self) -> tuple[list[str], list[str]]:
         """The names of presets that together have every pair of features in which the change is
