@@ -133,7 +133,7 @@ def episodes_of_clusters(seed: int, runs: int, into: Counted) -> None:
 
 def plans_for_connectors(seed: int, runs: int, into: Counted) -> None:
     """Random plans, one for each of several connectors."""
-    from kvproof.live.connectors.search import search
+    from kvproof.gate.connectors.search import search
     from kvproof.live.connectors.shipped import SHIPPED
 
     chosen = islice(cycle(SHIPPED.values()), seed * runs, (seed + 1) * runs)

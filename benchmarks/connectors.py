@@ -37,7 +37,7 @@ def one(vllm: str | None, seeds: int, examples: int) -> dict[str, Any]:
     borrow(vllm, None, live=True)
     from vllm import __version__
 
-    from kvproof.live.connectors.search import search
+    from kvproof.gate.connectors.search import search
     from kvproof.live.connectors.shipped import SHIPPED
 
     results: dict[str, Any] = {}

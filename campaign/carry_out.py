@@ -14,13 +14,13 @@ from kvproof.campaign.unit import (
     Unit,
     UnitResult,
 )
-from kvproof.gate.difference.shrink import shrunk
-from kvproof.gate.difference.workload import Engines, Episodes, Fixed, Follow, Plays, follow
+from kvproof.gate.difference.workload import Engines, Episodes, Plays
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event, Submit, stimulus
 from kvproof.model.machine import Machine
+from kvproof.model.plans.taken import Taken
 from kvproof.model.signature import Signature, signature
 from kvproof.model.step import Step
 from kvproof.model.traces.lines import Found
@@ -28,6 +28,7 @@ from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.episode import Target
 from kvproof.strategies.sampling.random_episodes import RandomEpisodes
+from kvproof.strategies.shrinking import shrunk
 
 SHRINKING_RUNS_MAX = 150
 """The most runs that are tried to make the run of a finding shorter."""
@@ -151,7 +152,7 @@ def _arrived(cluster: Cluster, events: Sequence[Event]) -> Cluster:
     return cluster.carrying(*(job for job in cluster.jobs if job.name in names))
 
 
-def taken(make: Make, entry: CorpusEntry) -> Run:
+def taken(make: Make, entry: Taken) -> Run:
     """Take the events of an entry that are possible when their turn comes, and drive the run to its
     end. Raises Violated."""
     run = Run(make(entry.cluster.carrying()))
@@ -170,27 +171,24 @@ def taken(make: Make, entry: CorpusEntry) -> Run:
 
 def shorter(make: Make, by: Signature, violated: Violated) -> Violated:
     """Return the shortest run found that ends with a finding of this signature."""
-    best, tried = violated, 0
+    best = violated
 
-    def shows(runs: Sequence[Fixed]) -> int | None:
-        nonlocal best, tried
-        for index, each in enumerate(runs):
-            tried += 1
-            again = ending(make, by, each) if isinstance(each, Follow) else None
-            if again is not None:
-                best = again if len(again.steps) <= len(best.steps) else best
-                return index
-        return None
+    def shows(run: Taken) -> bool:
+        nonlocal best
+        again = ending(make, by, run)
+        if again is not None and len(again.steps) <= len(best.steps):
+            best = again
+        return again is not None
 
-    whole = follow(violated.cluster, "", violated.events)
-    shrunk(whole, shows, lambda: tried < SHRINKING_RUNS_MAX)
+    whole = Taken(violated.cluster, tuple(map(stimulus, violated.events)))
+    shrunk(whole, shows, SHRINKING_RUNS_MAX)
     return best
 
 
-def ending(make: Make, by: Signature, run: Follow) -> Violated | None:
+def ending(make: Make, by: Signature, run: Taken) -> Violated | None:
     """Return the run as it was taken, if it ends with a finding of this signature."""
     try:
-        taken(make, CorpusEntry(run.cluster, run.events))
+        taken(make, run)
     except Violated as violated:
         shown = signature(violated.cluster, violated.events[-1], violated.finding)
         return violated if shown == by else None

@@ -2,24 +2,23 @@
 cores. They are driven and judged as the gate does."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
-
-import msgspec
+from typing import Any, cast
 
 from kvproof.campaign.behaviours import PLAN
 from kvproof.campaign.unit import FoundRun, Unit, UnitResult
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.shrink import shrunk
-from kvproof.gate.difference.workload import Engines, Fixed, Follow, Planned, Play, Plays
+from kvproof.gate.difference.workload import Engines, Planned, Play, Plays
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.known_plans import DrivesPlan, likeness, sign_of
 from kvproof.gate.side.plans import driven
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import Found
+from kvproof.strategies.shrinking import shrunk
 
 ENGINES = "engines"
 """The name of the plans that are not of a connector."""
@@ -105,12 +104,10 @@ def _breaks_alone(found: Break) -> bool:
     has nothing that could outlive its engine."""
     if not isinstance(found.plan, Play):
         return True
+    from kvproof.gate.connectors.alone import breaks_alone
     from kvproof.gate.side import connector_plans
-    from kvproof.live.connectors.alone import breaks_alone
-    from kvproof.model.plans.connector import ConnectorPlan
 
-    plan = msgspec.convert(found.plan.plan, ConnectorPlan)
-    return breaks_alone(connector_plans.subject(found.plan), plan, found.signature.check)
+    return breaks_alone(connector_plans.subject(found.plan), found.plan.plan, found.signature.check)
 
 
 def _more(by: Signature, said: str) -> Signature:
@@ -121,12 +118,11 @@ def _more(by: Signature, said: str) -> Signature:
 def drives(found: Break) -> DrivesPlan:
     """Drive plans where this break was found, and return what they show."""
     connector = found.plan.connector if isinstance(found.plan, Play) else ""
-    return lambda run, own=False: _shown(msgspec.json.encode(run), connector, own)
+    return lambda run, own=False: _shown(run, connector, own)
 
 
 @lru_cache(RUNS_KEPT)
-def _shown(packed: bytes, connector: str, own: bool) -> Result | None:
-    run = msgspec.json.decode(packed, type=Planned)
+def _shown(run: Planned, connector: str, own: bool) -> Result | None:
     if isinstance(run, Play):
         from kvproof.gate.side import connector_plans
         from kvproof.live.connectors.shipped import SHIPPED
@@ -148,18 +144,13 @@ def _signature(plans: Plays | Engines, found: Break) -> Signature:
 
 def _shortest(found: Break) -> Break:
     """Return the break with the shortest plan found."""
-    best, tried = found, 0
+    best, whole = found, cast(Any, found.plan)
 
-    def shows(plans: Sequence[Fixed]) -> int | None:
-        nonlocal best, tried
-        for index, plan in enumerate(plans):
-            tried += 1
-            assert not isinstance(plan, Follow)
-            again = driven(plan).keys.get(found.key)
-            if again is not None:
-                best = again
-                return index
-        return None
+    def shows(plan: Any) -> bool:
+        nonlocal best
+        again = driven(whole.of(plan)).keys.get(found.key)
+        best = again or best
+        return again is not None
 
-    shrunk(found.run(""), shows, lambda: tried < SHRINKING_PLANS_MAX)
+    shrunk(whole.run, shows, SHRINKING_PLANS_MAX)
     return best

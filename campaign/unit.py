@@ -5,22 +5,19 @@ import msgspec
 from msgspec import Struct
 
 from kvproof.gate.difference.workload import Engines, Episodes, Planned, Plays
-from kvproof.model.config import Cluster
-from kvproof.model.events import Event
+from kvproof.model.plans.taken import Taken
 from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import Found
+from kvproof.strategies.shrinking import length
 
 
 class WorkPart(Struct, frozen=True, forbid_unknown_fields=True):
     """A part of a unit or of a result."""
 
 
-class CorpusEntry(WorkPart, frozen=True, tag_field="kind", tag="run"):
-    """A run to begin with: a cluster with its jobs, and stimuli in order. Where it was kept,
-    `shows` are its abstract steps."""
+class CorpusEntry(Taken, frozen=True, tag_field="kind", tag="run"):
+    """A run to begin with, of stimuli. Where it was kept, `shows` are its abstract steps."""
 
-    cluster: Cluster
-    events: tuple[Event, ...]
     shows: tuple[str, ...] = ()
 
 
@@ -52,8 +49,7 @@ class FoundRun(WorkPart, frozen=True):
     @property
     def length(self) -> int:
         """The number of events, or of the parts of a plan."""
-        entry = self.entry
-        return len(entry.events if isinstance(entry, CorpusEntry) else entry.parts)
+        return length(self.entry if isinstance(self.entry, CorpusEntry) else self.entry.plan)
 
 
 class UnitResult(WorkPart, frozen=True, kw_only=True):

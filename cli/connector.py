@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from kvproof.cli import parser as options
 from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
@@ -37,7 +35,7 @@ from kvproof.reports.terminal import shell_word
 from kvproof.strategies.verdict import Verdict
 
 if TYPE_CHECKING:
-    from kvproof.live.connectors.search import PlanSearch
+    from kvproof.gate.connectors.search import PlanSearch
     from kvproof.live.connectors.subject import TestedConnector
     from kvproof.model.plans.connector import ConnectorPlan
 
@@ -86,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
     check_name(args.name, SHIPPED)
     live_line.show("importing vLLM ...")
-    from kvproof.live.connectors.search import PlanSearch
+    from kvproof.gate.connectors.search import PlanSearch
 
     subject = as_driven(args.name, extra, args.keeps_prompts)
     sys.path.append(os.getcwd())  # a module of the user is looked for here too
@@ -111,9 +109,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _search(args: argparse.Namespace, subject: "TestedConnector", found: "PlanSearch") -> None:
     """Play the plan that is to be replayed, or search for one. What comes of it is in `found`."""
+    from kvproof.gate.connectors.alone import confirm
+    from kvproof.gate.connectors.search import search
     from kvproof.live.blame import is_ours
-    from kvproof.live.connectors.alone import confirm
-    from kvproof.live.connectors.search import search
 
     def known_to(plan: "ConnectorPlan") -> dict[str, str]:
         return {check: one.name for check, one in _like(subject, plan).items() if one.at_work}
@@ -165,7 +163,7 @@ def _print(
     *,
     interrupted: bool,
 ) -> None:
-    from kvproof.live.connectors.shown import shown
+    from kvproof.gate.connectors.shown import shown
 
     if interrupted:
         say(f"UNKNOWN: interrupted after {found.episodes} of {args.examples} episodes.")
@@ -233,7 +231,8 @@ def _as_told(like: Likeness) -> dict[str, str]:
 
 
 def _plan_file(args: argparse.Namespace, found: "PlanSearch") -> File:
-    play = Play("", args.name, msgspec.to_builtins(found.plan))
+    assert found.plan is not None
+    play = Play("", args.name, found.plan)
     return File(
         lambda: write_plan(play, f"{found.rule}-{args.seed}", args.traces),
         partial(_replay_line, args),

@@ -2,8 +2,6 @@
 
 import argparse
 
-import msgspec
-
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, undriven
 from kvproof.gate.difference.workload import Engine
@@ -38,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()
     with interruption.stoppable():
         try:
-            result = driven(Engine(shown(args.trace), msgspec.to_builtins(plan)))
+            result = driven(Engine(shown(args.trace), plan))
             found = gravest(each.finding for each in result.breaks)
             outcome = Outcome(Verdict.SAMPLED)
             if found:

@@ -6,14 +6,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace as replaced_fields
 
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.shrink import AT_ONCE
 from kvproof.gate.difference.workload import (
     ENGINE,
     LOOP,
@@ -27,10 +25,12 @@ from kvproof.gate.difference.workload import (
 )
 from kvproof.gate.search.comparison import TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
+from kvproof.live.connectors.drawn import ALONE
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.plans.engine import given
 from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.shrinking import AT_ONCE
 from tests.fake_sides import (
     CRASH,
     LEAK,
@@ -147,7 +147,7 @@ def test_a_shape_that_base_shows_nowhere_tells_head_s_break_from_another_of_the_
 OF_LOOP = replace(
     broken("all_blocks_return", LOOP),
     cluster=replaced_fields(FULL, name=ENGINE),
-    plan=Engine("", msgspec.to_builtins(given())),
+    plan=Engine("", given()),
 )
 ENGINES = Engines("engines", 0, 80)
 
@@ -205,7 +205,7 @@ def test_what_is_left_out_is_counted(compare: Any) -> None:
         return Result(workload.name, unconnected=3)
 
     found = compare(nothing, head)
-    found.drive([Plays(f"plans {n}", "offloading", plans=({},) * 40) for n in range(2)])
+    found.drive([Plays(f"plans {n}", "offloading", plans=(ALONE[0],) * 40) for n in range(2)])
     found.drive([ENGINES])
     assert found.undriven == [
         "the loops after 3 start-ups on head: NIXL refuses the layers",

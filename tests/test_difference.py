@@ -10,15 +10,12 @@ from kvproof.gate.difference.compare import (
     the_same,
 )
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.shrink import AT_ONCE, shrunk
-from kvproof.gate.difference.workload import (
-    Fixed,
-    Follow,
-    Play,
-    follow,
-)
+from kvproof.gate.difference.workload import Play, follow
 from kvproof.model.events import Complete, Event, Submit
+from kvproof.model.plans.connector import ConnectorPlan, RunSteps
+from kvproof.model.plans.taken import Taken
 from kvproof.model.presets import CLUSTERS
+from kvproof.strategies.shrinking import AT_ONCE, shrunk, shrunk_together
 from tests.two_machines import FULL, broken, result, unkept
 
 
@@ -61,8 +58,8 @@ def test_the_same_break_may_come_after_another_event() -> None:
     assert the_same(here.key, result("w", here))
 
 
-def shows(wanted: Callable[[Follow], bool], tried: list[int]) -> Callable[[Any], int | None]:
-    def first(runs: Sequence[Follow]) -> int | None:
+def shows(wanted: Callable[[Taken], bool], tried: list[int]) -> Callable[[Any], int | None]:
+    def first(runs: Sequence[Taken]) -> int | None:
         tried.append(len(runs))
         return next((index for index, run in enumerate(runs) if wanted(run)), None)
 
@@ -77,10 +74,10 @@ def test_a_run_is_made_as_short_as_what_it_shows() -> None:
     events += (*[Complete("P")] * 20, Submit("P", "r0"))
     run, tried = follow(cluster, "w", events), list[int]()
 
-    def wanted(made: Follow) -> bool:
+    def wanted(made: Taken) -> bool:
         return made.events.count(Complete("P")) >= 3 and made.events[-1] == Submit("P", "r0")
 
-    made = shrunk(run, shows(wanted, tried), lambda: True)
+    made = run.of(shrunk_together(run.run, shows(wanted, tried), lambda: True))
     assert made.events == (*[Complete("P")] * 3, Submit("P", "r0"))
     assert [job.name for job in made.cluster.jobs] == ["r0"]
     assert made.name == run.name
@@ -88,42 +85,41 @@ def test_a_run_is_made_as_short_as_what_it_shows() -> None:
 
 
 def test_what_shows_nothing_any_more_is_left_as_it_is_and_time_ends_it() -> None:
-    run = follow(FULL, "w", (Submit("E", "r0"), *[Complete("E")] * 9))
-    assert shrunk(run, lambda _: None, lambda: True) == run
+    run = Taken(FULL, (Submit("E", "r0"), *[Complete("E")] * 9))
+    assert shrunk_together(run, lambda _: None, lambda: True) == run
     turns = iter([True, True, False, False, False, False])
-    shorter = shrunk(run, lambda _: 0, lambda: next(turns, False))
+    shorter = shrunk_together(run, lambda _: 0, lambda: next(turns, False))
     assert 1 < len(shorter.events) <= len(run.events)
 
 
 def test_a_plan_is_made_shorter_as_long_as_it_shows_the_same() -> None:
     """All actions may go: what a plan shows may be shown by the drain."""
-    run = unkept("every_request_ends", 11).run("plan")
+    found = unkept("every_request_ends", 11).run("plan")
+    assert isinstance(found, Play)
     tried: list[int] = []
 
-    def shows(runs: Sequence[Fixed]) -> int | None:
-        for index, each in enumerate(runs):
-            assert isinstance(each, Play)
-            times = [action["times"] for action in each.parts]
-            tried.append(len(times))
-            if {3, 7} <= set(times):
-                return index
-        return None
+    def shows(plan: ConnectorPlan) -> bool:
+        tried.append(len(plan.actions))
+        return {3, 7} <= {each.times for each in plan.actions if isinstance(each, RunSteps)}
 
-    found = shrunk(run, shows, lambda: len(tried) < 200)
-    assert isinstance(found, Play)
-    assert [action["times"] for action in found.parts] == [3, 7]
-    assert shrunk(run, lambda _: 0, lambda: True).parts == []
+    plan = shrunk(found.run, shows, 200)
+    assert plan.actions == (RunSteps(3), RunSteps(7))
+    assert shrunk(found.run, lambda _: True, 200).actions == ()
+    assert len(tried) < 200
+    tried.clear()
+    shrunk(found.run, shows, 5)
+    assert len(tried) == 5
 
 
 def test_a_job_that_another_one_follows_stays_with_it() -> None:
     cluster = next(
         c for c in CLUSTERS.values() if len(c.jobs) > 1 and any(j.follows for j in c.jobs)
     )
-    run = follow(cluster, "w", tuple(Submit(cluster.prefill.name, j.name) for j in cluster.jobs))
+    run = Taken(cluster, tuple(Submit(cluster.prefill.name, j.name) for j in cluster.jobs))
 
-    def wanted(made: Follow) -> bool:
+    def wanted(made: Taken) -> bool:
         left = {job.name for job in made.cluster.jobs}
         assert all(not job.follows or job.follows in left for job in made.cluster.jobs)
         return True
 
-    assert len(shrunk(run, shows(wanted, []), lambda: True).cluster.jobs) == 1
+    assert len(shrunk_together(run, shows(wanted, []), lambda: True).cluster.jobs) == 1

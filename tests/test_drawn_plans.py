@@ -27,7 +27,7 @@ class Side(FakeSide):
     def __init__(self, *groups: ConnectorPlan, **more: Any) -> None:
         super().__init__(self._played)
         self.answer = Accepts(groups, **more)
-        self.plans: list[tuple[dict[str, Any], ...]] = []
+        self.plans: list[tuple[ConnectorPlan, ...]] = []
 
     def accepts(self, _connector: str) -> Accepts:
         return self.answer
@@ -45,7 +45,7 @@ def test_both_sides_play_the_same_plans_for_what_both_accept() -> None:
         both.drive([PLANS])
     assert base.plans == head.plans
     assert len(base.plans[0]) == PLANS.episodes
-    sizes = {group["block_size"] for plan in base.plans[0] for group in plan["engine"]["groups"]}
+    sizes = {group.block_size for plan in base.plans[0] for group in plan.engine.groups}
     assert sizes == {SECOND.engine.groups[0].block_size}
     assert both.one_sided == [
         f"plans for offloading with {FIRST.words}: base alone accepts these cache groups",
@@ -59,7 +59,7 @@ def test_what_head_fails_to_make_by_mistake_is_tried_on_both() -> None:
     with compared(base, head) as both:
         both.drive([PLANS])
     assert base.plans == head.plans
-    assert base.plans[0][0] == msgspec.to_builtins(SECOND)
+    assert base.plans[0][0] == SECOND
     assert both.one_sided == []
 
 
@@ -70,6 +70,11 @@ def test_a_side_without_the_connector_is_not_asked_and_says_why() -> None:
     assert (len(base.plans), len(head.plans)) == (1, 0)
     assert both.on_head["plans"].reason == "there is none"
     assert not both.on_base["plans"].reason
+
+
+def kinds_of(plan: ConnectorPlan) -> list[str]:
+    """The kinds of the actions of a plan, as a file names them."""
+    return [str(each.__struct_config__.tag) for each in plan.actions]
 
 
 class Dies(Side):
@@ -84,8 +89,8 @@ class Dies(Side):
         records = tuple(map(self._record, self.plans[-1]))
         return msgspec.structs.replace(played, records=records)
 
-    def _record(self, plan: dict[str, Any]) -> Record:
-        kinds = [each["type"] for each in plan["actions"]]
+    def _record(self, plan: ConnectorPlan) -> Record:
+        kinds = kinds_of(plan)
         if self.kind not in kinds:
             return Record(whole=True)
         at = kinds.index(self.kind) + 1
@@ -106,8 +111,8 @@ def test_what_ends_both_engines_is_left_out_and_the_plan_goes_on(
     assert names == [PLANS.name, *(PLANS.name + f", {PAST}" * n for n in range(1, len(names)))]
     assert (1 < len(names) <= 1 + PAST_DEATHS) is goes_on
     for earlier, later in pairwise(base.plans):
-        dying = [plan for plan in earlier if any(a["type"] == kind for a in plan["actions"])]
-        assert [len(plan["actions"]) - 1 for plan in dying] == [len(p["actions"]) for p in later]
+        dying = [plan for plan in earlier if kind in kinds_of(plan)]
+        assert [len(plan.actions) - 1 for plan in dying] == [len(p.actions) for p in later]
 
 
 def test_in_some_plans_a_client_goes_while_its_request_loads() -> None:
@@ -115,7 +120,7 @@ def test_in_some_plans_a_client_goes_while_its_request_loads() -> None:
     drawn = with_plans(PLANS, Accepts((FIRST,))).plans or ()
     gone = 0
     for plan in drawn[ABANDONED - 1 :: ABANDONED]:
-        kinds = [each["type"] for each in plan["actions"]]
+        kinds = kinds_of(plan)
         after = kinds[kinds.index("Reset") :] if "Reset" in kinds else []
         if "Submit" in after:
             come = after[after.index("Submit") :]

@@ -201,12 +201,11 @@ def test_messages_come_to_an_engine_whose_sizes_were_planned(
     [found, *_] = [e for e in result.breaks if e.signature.check == "all_blocks_return"]
     assert found.signature.event == LOOP
     assert isinstance(found.plan, Engine)
-    layers = [*found.plan.plan["layers"]]
-    assert "mamba" in {each["kind"] for each in layers}
-    assert found.plan.parts == [*layers, *found.plan.plan["actions"]]
-    alone = found.plan.without(len(layers), found.length)
-    assert (alone.plan["layers"], alone.plan["actions"]) == (layers, [])
-    assert not side_plans.driven(alone).breaks
+    plan = found.plan.plan
+    assert "mamba" in plan.kinds
+    assert found.length == len(plan.layers) + len(plan.actions)
+    alone = msgspec.structs.replace(plan, actions=())
+    assert not side_plans.driven(Engine("alone", alone)).breaks
 
 
 CONNECTED = EnginePlan(
@@ -233,7 +232,7 @@ def test_what_a_connector_refuses_is_no_mistake_of_the_start_up(
     came = seen(CONNECTED)
     assert {each.plan.connected for each in came} == {False}
     assert [isinstance(each, Startup) and bool(each.run) for each in came] == [True, True]
-    run = Engine("refused", msgspec.to_builtins(CONNECTED))
+    run = Engine("refused", CONNECTED)
     assert side_plans.driven(run).unconnected == 1
 
 
@@ -400,11 +399,11 @@ def test_fresh_engines_have_the_connector_and_the_drafts_of_the_one_they_are_lik
     what: str,
 ) -> None:
     like = next(plan for plan in map(random_engine, range(400)) if getattr(plan, what))
-    kind = Engine("one", msgspec.to_builtins(like))
+    kind = Engine("one", like)
     near = workloads.near(kind, "around", 1, 0, AT_ONCE)
     assert isinstance(near, Engines)
     found = [around_scheduler.single(near, number, "one") for number in range(AT_ONCE)]
-    plans = [msgspec.convert(each.plan, EnginePlan) for each in found if each is not None]
+    plans = [each.plan for each in found if each is not None]
     assert len(plans) == AT_ONCE
     assert {getattr(plan, what) for plan in plans} == {getattr(like, what)}
 

@@ -30,6 +30,7 @@ from kvproof.model.because import reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.finding import Finding
+from kvproof.model.plans.connector import ConnectorPlan, SubmitRequest
 from kvproof.model.plans.engine import EnginePlan, given
 from kvproof.model.plans.messages import Pause, Resume, Send
 from kvproof.model.presets import CLUSTERS
@@ -39,12 +40,13 @@ from tests.cover import others_nightly
 from tests.in_vllm import instead, nothing
 
 KEPT = list(plans())
-PLANS = (Play.PLAN, Engine.PLAN)
+PLANS = (ConnectorPlan, EnginePlan)
 
 
-def acting(*actions: dict[str, Any]) -> Play:
+def acting(*actions: Any) -> Play:
     """A plan with these actions."""
-    return Play("", "example", {"actions": [{"type": "Submit"}, *actions]})
+    plan = ConnectorPlan(CLUSTERS["full"].engines[0], (SubmitRequest(0, 1), *actions))
+    return Play("", "example", plan)
 
 
 PLAN = acting()
@@ -156,7 +158,7 @@ def test_the_same_break_is_known_and_what_breaks_in_another_way_is_new(
 
 
 def test_an_engine_core_explains_no_connector(known: Callable[..., str]) -> None:
-    engine = Engine("", {"layers": []})
+    engine = Engine("", EnginePlan((), 16, 8))
     assert not known(DIED, DIED, plan=engine)
     assert known(broken(plan=engine), broken(plan=engine), plan=engine) == FILES
 
@@ -189,7 +191,7 @@ PAUSED = given((Send(0, "r0", 0, 4, 1), Pause(0, "keep"), Send(1, "r1", 0, 4, 1)
 RUNS: list[tuple[str, Planned]] = [
     ("aborts", next(each.run for _, each in KEPT if each.needs == ("aborts",))),
     ("sink_layers", next(each.run for _, each in KEPT if each.needs == ("sink_layers",))),
-    ("pauses", Engine("", msgspec.to_builtins(PAUSED))),
+    ("pauses", Engine("", PAUSED)),
 ]
 """An ingredient of each kind of run, and a run with it."""
 
@@ -199,10 +201,10 @@ def test_the_cause_is_at_work_where_its_ingredient_is_needed_for_the_break(
     name: str, run: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(INGREDIENTS[EnginePlan], "pauses", pauses)
-    plan = without(name, msgspec.convert(run.plan, run.PLAN))
+    plan = without(name, run.plan)
     assert plan is not None
     assert without(name, plan) is None
-    cured = msgspec.structs.replace(run, plan=msgspec.to_builtins(plan))
+    cured = msgspec.structs.replace(run, plan=plan)
 
     def is_told(again: Result | None, after: Result | None, *needs: str, of: Planned = run) -> bool:
         given = {msgspec.json.encode(run): again, msgspec.json.encode(cured): after}
@@ -231,7 +233,7 @@ def _shows(given: Mapping[bytes, Result | None], run: Planned, own: bool = False
 
 def test_each_ingredient_is_one_of_a_finding_and_each_finding_has_some() -> None:
     assert all(plan.needs or plan.instead for _, plan in KEPT)
-    needed = {(each.run.PLAN, name) for _, each in KEPT for name in each.needs}
+    needed = {(type(each.run.plan), name) for _, each in KEPT for name in each.needs}
     assert needed == {(of, name) for of in PLANS for name in INGREDIENTS[of]}
 
 
@@ -310,7 +312,7 @@ def test_another_mistake_that_breaks_the_same_is_new(
     name: str, plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a connector, of a start-up, and of a loop."""
-    rule, run = "idle_engine_has_no_waiting_request", Engine("", msgspec.to_builtins(PAUSED))
+    rule, run = "idle_engine_has_no_waiting_request", Engine("", PAUSED)
     made = "waits_in_a_pause", KnownPlan(rule, run, needs=("pauses",))
     plan = next(plan for of, plan in [*KEPT, made] if of == name)
     monkeypatch.setitem(INGREDIENTS[EnginePlan], "pauses", pauses)
@@ -325,7 +327,7 @@ def test_another_mistake_that_breaks_the_same_is_new(
 def test_a_search_of_a_connector_names_the_finding(run: Any, tmp_path: Any) -> None:
     name, plan = next(each for each in KEPT if each[0] == "example_loads_another_file")
     path = tmp_path / "plan.json"
-    path.write_text(json.dumps(plan.run.plan))
+    path.write_bytes(msgspec.json.encode(plan.run.plan))
     extra = json.dumps({"shared_storage_path": "{tmp}"})
     code, out, _ = run("connector", "ExampleConnector", "--extra", extra, "--replay", str(path))
     assert code == 1

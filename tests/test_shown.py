@@ -126,12 +126,12 @@ PLAN = ConnectorPlan(
 
 
 def of_plan(connector: str = "offloading") -> Record:
-    play = Play("a plan", connector, msgspec.to_builtins(PLAN))
+    play = Play("a plan", connector, PLAN)
     return side_plans.driven(play).records[0]
 
 
 def of_engine(plan: EnginePlan) -> Record:
-    return side_plans.driven(Engine("an engine", msgspec.to_builtins(plan))).records[0]
+    return side_plans.driven(Engine("an engine", plan)).records[0]
 
 
 def of_loop() -> Record:

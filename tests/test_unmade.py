@@ -4,18 +4,17 @@ what only the sizes that kvproof chose show."""
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 pytest.importorskip("vllm")
 
 from kvproof.gate.difference.protocol import Drive, RecordRun
-from kvproof.gate.difference.record import Taken
 from kvproof.gate.difference.workload import Again, Follow, Play
 from kvproof.gate.side import connector_plans, requests
 from kvproof.gate.side import plans as side_plans
 from kvproof.live import user_sizes
 from kvproof.model.events import Submit
+from kvproof.model.plans.taken import Taken
 from kvproof.model.presets import CLUSTERS
 from tests.cover import PRESETS, others_nightly
 from tests.in_vllm import POOL, SCHEDULER, around, instead
@@ -117,7 +116,7 @@ def test_groups_that_fail_with_small_blocks_alone_are_no_death_of_a_connector(
     assert accepts.plans
     assert bool(accepts.failing) is (sizes == "all")
     for plan in accepts.failing[:1]:
-        result = side_plans.driven(Play("run", "offloading", msgspec.to_builtins(plan)))
+        result = side_plans.driven(Play("run", "offloading", plan))
         [found], [record] = result.breaks, result.records
         assert [each.need for each in record.broken] == [found.need]
 

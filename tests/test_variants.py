@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -29,17 +28,24 @@ from kvproof.gate.search.variants import (
     variants,
 )
 from kvproof.model.events import Complete, Event, Schedule, Submit
-from kvproof.model.plans.engine import EnginePlan, given
+from kvproof.model.plans.connector import (
+    ConnectorPlan,
+    Copies,
+    Drain,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
+from kvproof.model.plans.engine import given
 from kvproof.model.plans.messages import Pause, Resume, Send
 from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS
 from tests.fake_sides import compared, is_like, nothing
 from tests.two_machines import broken, result
 
-SUBMIT = {"type": "Submit", "family": 0, "tokens": 7, "max_tokens": 3}
-ACTIONS = [SUBMIT, {"type": "Step", "times": 2}, SUBMIT, {"type": "Reset"}]
-ENGINE = msgspec.to_builtins(CLUSTERS["full"].engines[0])
-PLAN = {"engine": ENGINE, "actions": ACTIONS, "copies": {"late": True}}
+SUBMIT = SubmitRequest(0, 7, 3)
+ACTIONS = (SUBMIT, RunSteps(2), SUBMIT, ResetCache())
+PLAN = ConnectorPlan(CLUSTERS["full"].engines[0], ACTIONS, copies=Copies(late=True))
 PLAY = Play("plays:offloading:0", "offloading", PLAN)
 
 
@@ -47,17 +53,17 @@ def test_a_plan_near_another_differs_in_one_thing_and_has_the_same_requests() ->
     found = plans_near(PLAY)
     assert len(found) == 1 + 8 + 4 + 2
     for plan in found:
-        changed = [part for part in plan if plan[part] != PLAY.plan.get(part)]
-        assert len(changed) <= 1
-        more = [a for a in plan["actions"] if a not in ACTIONS and a["type"] != "Step"]
-        assert more in ([], EMPTIED)
-        assert abs(len(plan["actions"]) - len(more) - len(ACTIONS)) <= 1
-        assert plan["actions"].count(SUBMIT) == 2
-    many = replace(PLAY, plan={"engine": ENGINE, "actions": ACTIONS * 20})
+        fields = plan.__struct_fields__
+        assert sum(getattr(plan, name) != getattr(PLAN, name) for name in fields) <= 1
+        emptied = Drain() in plan.actions
+        assert not emptied or str(EMPTIED)[1:-1] in str(plan.actions)
+        assert abs(len(plan.actions) - 2 * emptied - len(ACTIONS)) <= 1
+        assert plan.actions.count(SUBMIT) == 2
+    many = replace(PLAY, plan=replace(PLAN, actions=ACTIONS * 20))
     assert len(plans_near(many)) == VARIANTS_MAX
 
 
-def plans_near(play: Play) -> list[dict[str, Any]]:
+def plans_near(play: Play) -> list[ConnectorPlan]:
     workloads = [each for each in variants(play, 0, 8) if isinstance(each, Plays)]
     assert len({each.name for each in workloads}) == len(workloads)
     return [plan for each in workloads for plan in each.plans or ()]
@@ -84,13 +90,13 @@ def test_a_run_near_another_has_a_few_other_events() -> None:
 
 def test_a_plan_of_an_engine_core_has_variants_with_the_same_requests() -> None:
     sent, late = Send(0, "r0", 2, 3, 4), Pause(2, "keep")
-    plan = msgspec.to_builtins(given((sent, late, Resume(1)), chunk_tokens=1))
+    plan = given((sent, late, Resume(1)), chunk_tokens=1)
     found = variants(Engine("run", plan), 0, 8)
     near = [one for each in found if isinstance(each, Engines) for one in each.plans or ()]
-    assert len({msgspec.json.encode(each) for each in near}) == len(near) == 5 + 2 + 7
+    assert len({*near}) == len(near) == 5 + 2 + 7
     for each in near:
-        assert [msgspec.convert(each, EnginePlan).kinds] == [("full",)]
-        assert [a["request"] for a in each["actions"] if a["kind"] == "send"] == ["r0"]
+        assert each.kinds == ("full",)
+        assert [a.request for a in each.actions if isinstance(a, Send)] == ["r0"]
         assert each != plan
 
 
@@ -113,7 +119,7 @@ def compare() -> Iterator[Any]:
 @pytest.mark.parametrize(
     ("shown", "new"), [(DIES, False), (dies("Drain", "jobs[0]"), False), (OTHERWISE, True)]
 )
-@pytest.mark.parametrize("run", [PLAY, Engine("engine", msgspec.to_builtins(random_engine(3)))])
+@pytest.mark.parametrize("run", [PLAY, Engine("engine", random_engine(3))])
 def test_what_base_breaks_near_it_is_not_introduced(
     compare: Any, run: Play | Engine, shown: Break, new: bool
 ) -> None:

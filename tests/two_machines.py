@@ -5,8 +5,6 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
-import msgspec
-
 from kvproof.gate.difference.judged import Break, followed, sampled, taken_again
 from kvproof.gate.difference.record import Need, Needed, Record
 from kvproof.gate.difference.result import Result, result_of
@@ -74,7 +72,7 @@ def unkept(rule: str, actions: int = 3, *, connector: str = "example") -> Break:
         "",
         Finding(rule, said("this", "not this")),
         FULL,
-        plan=Play("", connector, msgspec.to_builtins(plan)),
+        plan=Play("", connector, plan),
         severity=CONTRACT[rule].severity,
     )
 

@@ -20,7 +20,6 @@ from kvproof.gate.difference.record import (
     Record,
     Recorder,
     Stands,
-    Taken,
     standing,
 )
 from kvproof.gate.difference.workload import Fixed, Planned, follow
@@ -33,6 +32,7 @@ from kvproof.model.events import Complete, Event, stimulus
 from kvproof.model.finding import Finding
 from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import Machine
+from kvproof.model.plans.taken import Taken
 from kvproof.model.severity import Severity
 from kvproof.model.signature import Signature, signature
 from kvproof.model.state import Death
@@ -43,6 +43,7 @@ from kvproof.strategies.run import Run
 from kvproof.strategies.sampling.abstract_steps import abstract_steps
 from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import sample
+from kvproof.strategies.shrinking import length
 
 Note = Callable[[Iterable[str]], None]
 """Called after each step of a watched run with its abstract steps."""
@@ -121,7 +122,7 @@ class Break:
     @property
     def length(self) -> int:
         """The number of events or actions of the run."""
-        return len(self.events) if self.plan is None else len(self.plan.parts)
+        return length(self.run("").run)
 
     def run(self, name: str) -> Fixed:
         """The run as a workload of this name."""

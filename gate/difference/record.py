@@ -13,8 +13,7 @@ from msgspec import Struct
 from kvproof.invariants.check import FOUND
 from kvproof.live.marks import mark
 from kvproof.model.because import Excuse, choice, release
-from kvproof.model.config import Cluster
-from kvproof.model.events import Compute, Event, Schedule
+from kvproof.model.events import Compute, Schedule
 from kvproof.model.finding import Finding
 from kvproof.model.phases import Phase
 from kvproof.model.severity import Severity
@@ -151,14 +150,6 @@ def standing(state: State) -> tuple[Stands, ...]:
         for engine in state.engines
         for each in engine.requests
     )
-
-
-class Taken(Struct, frozen=True, forbid_unknown_fields=True):
-    """A random run as one side took it: the cluster with the jobs, and the events. The other side
-    takes the same."""
-
-    cluster: Cluster
-    events: tuple[Event, ...]
 
 
 COUNTED = {

@@ -7,7 +7,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break, Judgement, Key, keep
-from kvproof.gate.difference.record import NOT_TAKEN, Course, Pair, Record, Taken, severity_of
+from kvproof.gate.difference.record import NOT_TAKEN, Course, Pair, Record, severity_of
+from kvproof.model.plans.taken import Taken
 from kvproof.model.severity import Severity
 
 

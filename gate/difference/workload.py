@@ -3,19 +3,16 @@
 It is plain data, because it is sent to a process of its own.
 """
 
-from typing import Annotated, Any, ClassVar, Self, TypeAlias
+from typing import Annotated, TypeAlias
 
-import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from kvproof.gate.difference.record import Taken
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
 from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.plans.engine import EnginePlan
-
-PARTS = "layers", "actions"
-"""The parts of a plan that can be left out, each a list."""
+from kvproof.model.plans.taken import Taken
 
 ENGINE = "engine"
 """What a break of an engine core has in place of the name of a cluster."""
@@ -43,6 +40,15 @@ class Follow(_OfCluster, frozen=True, tag="follow"):
 
     events: tuple[Event, ...] = ()
 
+    @property
+    def run(self) -> Taken:
+        """The run that is taken."""
+        return Taken(self.cluster, self.events)
+
+    def of(self, run: Taken) -> "Follow":
+        """The same with another run."""
+        return Follow(self.name, run.cluster, run.events)
+
 
 class Episodes(_OfCluster, frozen=True, tag="episodes"):
     """Random episodes: `episodes` runs of about `steps` choices each."""
@@ -64,33 +70,19 @@ class _OfConnector(_Workload, frozen=True):
     connector: str
 
 
-class _Planned(_Workload, frozen=True):
-    """What has a plan, which is of the type `PLAN` where it is allowed; here it is plain data, with
-    lists of parts that can be left out."""
-
-    PLAN: ClassVar[type[Any]]
-
-    @property
-    def parts(self) -> list[Any]:
-        """The parts, in order."""
-        plan = self.plan  # type: ignore[attr-defined]
-        return [each for name in PARTS for each in plan.get(name, ())]
-
-    def without(self, first: int, end: int) -> Self:
-        """The same without the parts from `first` to `end`."""
-        plan, before = dict(self.plan), 0  # type: ignore[attr-defined]
-        for name in (each for each in PARTS if each in plan):
-            parts = plan[name]
-            kept = [e for at, e in enumerate(parts, before) if not first <= at < end]
-            plan[name], before = kept, before + len(parts)
-        return msgspec.structs.replace(self, plan=plan)
-
-
-class Play(_OfConnector, _Planned, frozen=True, tag="play"):
+class Play(_OfConnector, frozen=True, tag="play"):
     """Play one plan of the connector kit: an engine, and actions in order."""
 
-    PLAN = ConnectorPlan
-    plan: dict[str, Any]
+    plan: ConnectorPlan
+
+    @property
+    def run(self) -> ConnectorPlan:
+        """The run that is taken: the plan."""
+        return self.plan
+
+    def of(self, run: ConnectorPlan) -> "Play":
+        """The same with another plan."""
+        return replace(self, plan=run)
 
 
 class Plays(_OfConnector, frozen=True, tag="plays"):
@@ -101,18 +93,26 @@ class Plays(_OfConnector, frozen=True, tag="plays"):
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
-    like: dict[str, Any] | None = None
+    like: ConnectorPlan | None = None
     about: tuple[str, ...] = ()
     kinds: str = ""
-    plans: tuple[dict[str, Any], ...] | None = None
+    plans: tuple[ConnectorPlan, ...] | None = None
 
 
-class Engine(_Planned, frozen=True, tag="engine"):
+class Engine(_Workload, frozen=True, tag="engine"):
     """Start one engine core, and run its loop: its layers, the memory of its workers, and the
     messages of its clients."""
 
-    PLAN = EnginePlan
-    plan: dict[str, Any]
+    plan: EnginePlan
+
+    @property
+    def run(self) -> EnginePlan:
+        """The run that is taken: the plan."""
+        return self.plan
+
+    def of(self, run: EnginePlan) -> "Engine":
+        """The same with another plan."""
+        return replace(self, plan=run)
 
 
 class Engines(_Workload, frozen=True, tag="engines"):
@@ -122,8 +122,8 @@ class Engines(_Workload, frozen=True, tag="engines"):
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
-    like: dict[str, Any] | None = None
-    plans: tuple[dict[str, Any], ...] | None = None
+    like: EnginePlan | None = None
+    plans: tuple[EnginePlan, ...] | None = None
 
 
 Planned: TypeAlias = Play | Engine

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from kvproof.gate.difference.compare import on_head_alone, same, the_same
-from kvproof.gate.difference.shrink import shrunk
-from kvproof.gate.difference.workload import Fixed
 from kvproof.gate.search.comparison import Comparison, Confirmed, as_run
 from kvproof.model import interruption
+from kvproof.strategies.shrinking import shrunk_together
 
 RUNS_MAX = 160
 """The most runs that are tried for one finding: a number and not a time, so that the same trees
@@ -31,10 +31,13 @@ def shorter(
     excused = bool(key.excuses)
     until, tried = min(until, time.monotonic() + SHRINK_S), 0
 
-    def shows(runs: Sequence[Fixed]) -> int | None:
+    whole: Any = as_run(found.workload, found.found)
+
+    def shows(runs: Sequence[Any]) -> int | None:
         nonlocal tried, best
         tried += len(runs)
-        for index, (there, here) in enumerate(comparison.results(runs, excused=excused)):
+        these = [whole.of(each) for each in runs]
+        for index, (there, here) in enumerate(comparison.results(these, excused=excused)):
             shown = on_head_alone(key, there, here)
             if shown is not None:
                 best = found._replace(found=shown)
@@ -45,7 +48,7 @@ def shorter(
         return tried < runs_max and time.monotonic() < until
 
     with interruption.stoppable():
-        run = shrunk(as_run(found.workload, found.found), shows, go_on)
+        run = whole.of(shrunk_together(whole.run, shows, go_on))
         [(base, head)] = comparison.results([run], reach=True, excused=excused)
         again = same(key, head)
         if again is None:

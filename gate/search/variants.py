@@ -5,9 +5,10 @@ them: then it is not new."""
 from collections.abc import Iterator, Sequence
 from itertools import islice, product
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from kvproof.gate.difference.record import Taken
+from msgspec.structs import replace
+
 from kvproof.gate.difference.workload import (
     Again,
     Engine,
@@ -18,6 +19,17 @@ from kvproof.gate.difference.workload import (
     Workload,
 )
 from kvproof.model.events import Event
+from kvproof.model.plans.connector import (
+    ConnectorPlan,
+    Copies,
+    Drain,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
+from kvproof.model.plans.engine import EnginePlan
+from kvproof.model.plans.messages import Send
+from kvproof.model.plans.taken import Taken
 
 T = TypeVar("T")
 
@@ -27,11 +39,11 @@ VARIANTS_MAX = 48
 CHANGES_MAX = 4
 """The most events of a run that a variant has not, or has once more, or at another place."""
 
-COPIES = [{"late": late, "steps": steps} for late, steps in product((False, True), range(4))]
+COPIES = [Copies(late, steps) for late, steps in product((False, True), range(4))]
 """When copies in the background are made and reported."""
 
 
-EMPTIED = [{"type": "Drain"}, {"type": "Reset", "connector": False}]
+EMPTIED = Drain(), ResetCache()
 """What empties the engine's own cache: a hit there may hide on one side what a load does."""
 
 
@@ -47,8 +59,8 @@ def variants(run: Workload, seed: int, at_once: int) -> list[Workload]:
             Plays(name, run.connector, plans=some) for name, some in _parts(run, plans, at_once)
         ]
     if isinstance(run, Engine):
-        plans = [*islice(_engines(run.plan), VARIANTS_MAX)]
-        return [Engines(name, plans=some) for name, some in _parts(run, plans, at_once)]
+        cores = [*islice(_engines(run.plan), VARIANTS_MAX)]
+        return [Engines(name, plans=some) for name, some in _parts(run, cores, at_once)]
     if isinstance(run, Follow):
         taken = [Taken(run.cluster, _events(run, f"{seed} {n}")) for n in range(VARIANTS_MAX)]
         return [Again(name, run.cluster, some) for name, some in _parts(run, taken, at_once)]
@@ -75,32 +87,32 @@ def _events(run: Follow, seed: str) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def _plays(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    actions = plan["actions"]
-    arrivals = [index for index, each in enumerate(actions) if each["type"] == "Submit"]
-    for index in arrivals[1:]:
-        yield {**plan, "actions": [*actions[:index], *EMPTIED, *actions[index:]]}
+def _plays(plan: ConnectorPlan) -> Iterator[ConnectorPlan]:
+    actions = plan.actions
+    arrivals = [at for at, each in enumerate(actions) if isinstance(each, SubmitRequest)]
+    for at in arrivals[1:]:
+        yield replace(plan, actions=(*actions[:at], *EMPTIED, *actions[at:]))
     for copies in COPIES:
-        yield {**plan, "copies": copies}
-    for index in range(1, len(actions) + 1):
-        yield {**plan, "actions": [*actions[:index], {"type": "Step"}, *actions[index:]]}
-    for index, action in enumerate(actions):
-        if action["type"] != "Submit":
-            yield {**plan, "actions": [*actions[:index], *actions[index + 1 :]]}
+        yield replace(plan, copies=copies)
+    for at in range(1, len(actions) + 1):
+        yield replace(plan, actions=(*actions[:at], RunSteps(), *actions[at:]))
+    for at, action in enumerate(actions):
+        if not isinstance(action, SubmitRequest):
+            yield replace(plan, actions=(*actions[:at], *actions[at + 1 :]))
 
 
-def _engines(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    actions = plan["actions"]
+def _engines(plan: EnginePlan) -> Iterator[EnginePlan]:
+    actions = plan.actions
     for blocks in (1, -1, 2):
-        yield {**plan, "blocks": plan["blocks"] + blocks}
+        yield replace(plan, blocks=plan.blocks + blocks)
     for tokens in (1, 2):
-        yield {**plan, "chunk_tokens": plan["chunk_tokens"] + tokens}
-    for copies in COPIES if plan["store"] else ():
-        yield {**plan, "copies": copies}
-    for index, action in enumerate(actions):
-        if action["kind"] != "send":
-            yield {**plan, "actions": [*actions[:index], *actions[index + 1 :]]}
-    for index, action in enumerate(actions):
-        for after in (each for each in (0, 1, 3) if each != action["after"]):
-            moved = {**action, "after": after}
-            yield {**plan, "actions": [*actions[:index], moved, *actions[index + 1 :]]}
+        yield replace(plan, chunk_tokens=plan.chunk_tokens + tokens)
+    for copies in COPIES if plan.store else ():
+        yield replace(plan, copies=copies)
+    for at, action in enumerate(actions):
+        if not isinstance(action, Send):
+            yield replace(plan, actions=(*actions[:at], *actions[at + 1 :]))
+    for at, action in enumerate(actions):
+        for after in (each for each in (0, 1, 3) if each != action.after):
+            moved = replace(action, after=after)
+            yield replace(plan, actions=(*actions[:at], moved, *actions[at + 1 :]))

@@ -153,9 +153,9 @@ def _record(seen: Iterable[Startup | Played], found: Iterable[Break], *, whole: 
 def _plans(workload: Engine | Engines) -> Iterator[EnginePlan]:
     """The plans of a workload."""
     if isinstance(workload, Engine):
-        return iter([msgspec.convert(workload.plan, EnginePlan)])
+        return iter([workload.plan])
     if workload.plans is not None:
-        return (msgspec.convert(plan, EnginePlan) for plan in workload.plans)
+        return iter(workload.plans)
     return islice(_random(workload), workload.episodes)
 
 
@@ -164,7 +164,7 @@ def _random(workload: Engines) -> Iterator[EnginePlan]:
     seeds = count(workload.seed * APART)
     if workload.like is None:
         return map(random_engine, seeds)
-    like = msgspec.convert(workload.like, EnginePlan)
+    like = workload.like
     common = {"given": like.is_given, "messages": bool(like.actions)}
     common |= {name: getattr(like, name) for name in ("connected", "drafts", "stages")}
     plans = (random_engine(seed, common, like.store) for seed in islice(seeds, TRIES))
@@ -176,7 +176,7 @@ def single(workload: Engines, number: int, name: str) -> Engine | None:
     """The plan of a workload with this number, as a workload of this name; None if there are fewer
     plans."""
     plan = next(islice(_plans(workload), number, None), None)
-    return None if plan is None else Engine(name, msgspec.to_builtins(plan))
+    return None if plan is None else Engine(name, plan)
 
 
 def _course(seen: list[Startup | Played], tallies: list[Tally]) -> Course:
@@ -227,6 +227,6 @@ def _break(plan: EnginePlan, seen: Startup | Played, finding: Finding) -> Break:
         finding=finding,
         cluster=msgspec.structs.replace(CLUSTERS["full"], name=ENGINE, jobs=()),
         statement=died.statement if died else "",
-        plan=Engine("", msgspec.to_builtins(plan)),
+        plan=Engine("", plan),
         severity=CHECKS[finding.invariant].severity,
     )

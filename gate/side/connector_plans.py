@@ -4,7 +4,7 @@ import contextlib
 import functools
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -19,9 +19,9 @@ from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
 from kvproof.live import user_sizes
 from kvproof.live.blame import is_ours, is_refusal
+from kvproof.live.connectors.accepted import NotAccepted, accepted
 from kvproof.live.connectors.episode import EpisodeResult, Played, RefusedPlan, play
 from kvproof.live.connectors.judging import CONTRACT, broken, mixed_up
-from kvproof.live.connectors.search import PlanSearch, accepted
 from kvproof.live.connectors.shipped import IMAGES, SHIPPED
 from kvproof.live.connectors.subject import NoConnector, TestedConnector
 from kvproof.live.contract.lookup import last_line
@@ -104,8 +104,8 @@ def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Result | 
     of_plan = SHIPPED[run.connector].subject if run.connector in SHIPPED else chosen
     if {*of_plan.classes} - {IMAGES.name} <= {*chosen.classes}:
         with contextlib.suppress(Exception, AdapterDrift):
-            used, plan = of_plan if own else chosen, msgspec.convert(run.plan, ConnectorPlan)
-            played = _Played(used.name, used, plan, None)
+            used = of_plan if own else chosen
+            played = _Played(used.name, used, run.plan, None)
             return Result(used.name, breaks=(*played.breaks.values(),), course=played.course)
     return None
 
@@ -253,7 +253,7 @@ class _Played:
             cluster=Cluster(self.name, (engine,)),
             after=after,
             statement=died.statement if died else "",
-            plan=Play("", self.name, msgspec.to_builtins(plan)),
+            plan=Play("", self.name, plan),
             severity=grave,
             promise=promise if died else "",
             drained=at > len(self.plan.actions),
@@ -269,7 +269,7 @@ def _shape(fact: Fact) -> str:
 def accepts(name: str) -> Accepts:
     """The cache groups that a connector of the kit's table accepts. To find it out takes as long as
     ten plans. The reason is there where this vLLM does not have it, or not with these settings."""
-    chosen, found = SHIPPED[name].subject, PlanSearch()
+    chosen, found = SHIPPED[name].subject, NotAccepted()
     try:
         plans = tuple(accepted(chosen, found, marked=True))
     except AdapterDrift as drift:
@@ -305,11 +305,11 @@ def _accepts(name: str) -> Accepts:
     return found
 
 
-def _plans(workload: Play | Plays) -> list[ConnectorPlan]:
+def _plans(workload: Play | Plays) -> Sequence[ConnectorPlan]:
     """The plans of a workload; drawn here where nobody has drawn them."""
     if isinstance(workload, Play):
-        return [msgspec.convert(workload.plan, ConnectorPlan)]
+        return [workload.plan]
     if workload.plans is None:
         taken = Accepts() if workload.like is not None else _accepts(workload.connector)
         workload = with_plans(workload, taken)
-    return [msgspec.convert(plan, ConnectorPlan) for plan in workload.plans or ()]
+    return workload.plans or ()

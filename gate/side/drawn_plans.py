@@ -2,18 +2,24 @@
 play the same plans: what a side would draw by itself depends on what it accepts."""
 
 from collections.abc import Sequence
-from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.workload import Plays
 from kvproof.live.connectors.drawn import draw_plans
 from kvproof.live.connectors.shipped import SHIPPED
-from kvproof.model.plans.connector import ConnectorPlan
+from kvproof.model.plans.connector import (
+    AbortRequest,
+    ConnectorPlan,
+    Drain,
+    ResetCache,
+    RunSteps,
+    SubmitRequest,
+)
 
-STEPS = ("Step", "Drain")
+STEPS = RunSteps, Drain
 """The actions that steps of an engine are."""
 
 PAST = "past what ends both"
@@ -52,37 +58,37 @@ def with_plans(workload: Plays, accepts: Accepts) -> Plays:
         kinds = [each for each in accepts.plans if each.traits & {*workload.about}]
         kinds = kinds or [*accepts.plans]
         kinds = [each for each in kinds if each.kinds == workload.kinds] or kinds
-        chosen = [msgspec.to_builtins(each) for each in accepts.failing]
+        chosen = [*accepts.failing]
     else:
-        kinds = [msgspec.convert(workload.like, ConnectorPlan)]
+        kinds = [workload.like]
         chosen = []
     if not kinds:
-        return msgspec.structs.replace(workload, plans=tuple(chosen))
+        return replace(workload, plans=tuple(chosen))
 
     draw_plans(
         SHIPPED[workload.connector].subject,
         kinds,
         workload.episodes,
         workload.seed,
-        lambda plan: chosen.append(msgspec.to_builtins(plan)),
+        chosen.append,
     )
     plans = (each if n % ABANDONED else abandoned(each) for n, each in enumerate(chosen, 1))
-    return msgspec.structs.replace(workload, plans=tuple(plans))
+    return replace(workload, plans=tuple(plans))
 
 
-def abandoned(plan: dict[str, Any]) -> dict[str, Any]:
+def abandoned(plan: ConnectorPlan) -> ConnectorPlan:
     """A plan in which a client goes while its request loads: what has come before a reset of the
     engine's own cache is loaded in the first step after it. The plan itself where no request comes
     after a reset."""
-    kinds = [each["type"] for each in plan["actions"]]
-    after = kinds.index("Reset") if "Reset" in kinds else len(kinds)
-    if "Submit" not in kinds[after:]:
+    kinds = [type(each) for each in plan.actions]
+    after = kinds.index(ResetCache) if ResetCache in kinds else len(kinds)
+    if SubmitRequest not in kinds[after:]:
         return plan
-    at = kinds.index("Submit", after)
-    while kinds[at : at + 1] == ["Submit"]:
+    at = kinds.index(SubmitRequest, after)
+    while kinds[at : at + 1] == [SubmitRequest]:
         at += 1
-    goes = [{"type": "Step"}, {"type": "Abort"}]
-    return {**plan, "actions": [*plan["actions"][:at], *goes, *plan["actions"][at:]]}
+    goes = RunSteps(), AbortRequest()
+    return replace(plan, actions=(*plan.actions[:at], *goes, *plan.actions[at:]))
 
 
 def past_deaths(workload: Plays, taken: Sequence[Pair]) -> Plays | None:
@@ -90,11 +96,11 @@ def past_deaths(workload: Plays, taken: Sequence[Pair]) -> Plays | None:
     it died in: so base's defect does not hide what would have come. A step is not left out, as what
     it died of may have begun earlier. None where there is no such plan."""
     plans = [
-        {**plan, "actions": [*plan["actions"][:at], *plan["actions"][at + 1 :]]}
+        replace(plan, actions=(*plan.actions[:at], *plan.actions[at + 1 :]))
         for plan, pair in zip(workload.plans or (), taken, strict=False)
         if (at := pair.ends_both) is not None
-        and at < len(plan["actions"])
-        and plan["actions"][at]["type"] not in STEPS
+        and at < len(plan.actions)
+        and not isinstance(plan.actions[at], STEPS)
     ]
     name = f"{workload.name}, {PAST}"
-    return msgspec.structs.replace(workload, name=name, plans=tuple(plans)) if plans else None
+    return replace(workload, name=name, plans=tuple(plans)) if plans else None

@@ -120,8 +120,8 @@ def is_at_work(plan: KnownPlan, found: Break, driven: DrivesPlan) -> bool:
 
 def _without(name: str, run: Planned) -> Planned | None:
     """A run without the ingredient of this name; None where it has none of it."""
-    plan = without(name, msgspec.convert(run.plan, run.PLAN))
-    return None if plan is None else replace(run, plan=msgspec.to_builtins(plan))
+    plan = without(name, run.plan)
+    return None if plan is None else replace(run, plan=plan)
 
 
 def _is_kept(found: Break, shown: Result) -> bool:

@@ -1,7 +1,6 @@
 """Plans of connectors and of engine cores: the driver of its kind takes each, and all are judged,
 told in words and written in one way."""
 
-import json
 from pathlib import Path
 
 import msgspec
@@ -50,15 +49,16 @@ def in_words(found: Fixed) -> tuple[str, ...]:
     if isinstance(found, Follow):
         return tuple(describe(event) for event in found.events)
     if isinstance(found, Engine):
-        return tuple(engine.lines(msgspec.convert(found.plan, engine.EnginePlan)))
-    return tuple(connector.lines(msgspec.convert(found.plan, connector.ConnectorPlan)))
+        return tuple(engine.lines(found.plan))
+    return tuple(connector.lines(found.plan))
 
 
 def write_plan(found: Planned, stem: str, folder: Path) -> Path:
     """Write a plan to a new file, which is named after its kind and this. Raises UsageError."""
     made_folder(folder)
     kind = ENGINE if isinstance(found, Engine) else "connector"
-    return write_fresh(folder, f"{kind}-{stem}", ".json", json.dumps(found.plan, indent=2) + "\n")
+    text = msgspec.json.format(msgspec.json.encode(found.plan), indent=2).decode()
+    return write_fresh(folder, f"{kind}-{stem}", ".json", text + "\n")
 
 
 def written(

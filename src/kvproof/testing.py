@@ -1,5 +1,5 @@
 """What tests of other projects use of kvproof."""
 
-from kvproof.live.connectors.conformance import ConnectorConformance
+from kvproof.gate.connectors.conformance import ConnectorConformance
 
 __all__ = ["ConnectorConformance"]

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from kvproof.cli.connector import _like
+from kvproof.gate.connectors.search import Known
 from kvproof.live.connectors.episode import EpisodeResult, play
-from kvproof.live.connectors.search import Known
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.config import EngineConfig, Group

@@ -134,7 +134,7 @@ def test_what_the_scheduler_counts_beside_other_groups_is_one_mistake() -> None:
     found = set()
     for groups in (FULL, BESIDE_WINDOW):
         plan = ConnectorPlan(engine_of(groups), (SubmitRequest(0, 1),))
-        one = side_plans.driven(Play("", "mooncake", msgspec.to_builtins(plan)))
+        one = side_plans.driven(Play("", "mooncake", plan))
         found.add(tuple(each.signature for each in one.breaks))
         assert all(each.drained for each in one.breaks), "the drain shows it"
         assert [one.course.stands, {each.status for each in one.course.left}] == [(), {"WAITING"}]
@@ -146,7 +146,7 @@ def test_a_break_says_whose_kv_was_loaded(monkeypatch: pytest.MonkeyPatch) -> No
     """That of another adapter (vllm#44250, which is open), or of another rank."""
     prompt, adapted = SubmitRequest(0, 17), SubmitRequest(0, 17, beside="lora")
     plan = ConnectorPlan(engine_of(), (prompt, Drain(), ResetCache(), adapted, Drain()))
-    breaks = side_plans.driven(Play("", "lmcache", msgspec.to_builtins(plan))).breaks
+    breaks = side_plans.driven(Play("", "lmcache", plan)).breaks
     assert {each.signature.feature for each in breaks} == {"another adapter's KV of full of full"}
     mistake = PLANTED["states of several ranks have one key (vllm#49499)"]
     mistake.plant(monkeypatch)
@@ -160,7 +160,7 @@ def test_a_break_says_whose_kv_was_loaded(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_death_says_which_promise_the_connector_broke(kind: str, promise: str) -> None:
     """What the scheduler dies of is another defect where the connector kept all promises."""
     plan = ConnectorPlan(engine_of(), (*AGAIN, Drain()))
-    play = Play("", "ours", msgspec.to_builtins(plan))
+    play = Play("", "ours", plan)
     [found] = KitSide(f"tests.connectors.mistakes:{kind}").drive([play])
     deaths = [each for each in found.breaks if each.death]
     assert [(each.promise, each.key.promise) for each in deaths] == [(promise, promise)]

@@ -7,18 +7,19 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 import pytest
 
+from kvproof.gate.connectors import search as search_module
+from kvproof.gate.connectors.search import PlanSearch, search
+from kvproof.gate.connectors.shown import shown
 from kvproof.gate.side import connector_plans
 from kvproof.invariants.check import Tally
 from kvproof.invariants.stores import NOT_OFFERED
 from kvproof.live import build
 from kvproof.live.adapt import CONFIG
-from kvproof.live.connectors import search as search_module
+from kvproof.live.connectors.accepted import accepted
 from kvproof.live.connectors.drawn import ALONE
 from kvproof.live.connectors.earlier import EarlierLoads
 from kvproof.live.connectors.episode import play
 from kvproof.live.connectors.judging import CONTRACT, broken
-from kvproof.live.connectors.search import PlanSearch, accepted, search
-from kvproof.live.connectors.shown import shown
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.store import Storeless
 from kvproof.model.config import Group

@@ -6,10 +6,10 @@ from typing import Any, get_args
 import pytest
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 
+from kvproof.gate.connectors.search import PlanSearch
+from kvproof.gate.connectors.shown import shown
 from kvproof.live.connectors.episode import EpisodeResult, play
-from kvproof.live.connectors.search import PlanSearch
 from kvproof.live.connectors.shipped import SHIPPED
-from kvproof.live.connectors.shown import shown
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.fakes.store_client import ASKED, FAILED
 from kvproof.model.plans.connector import (

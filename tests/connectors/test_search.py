@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvproof.gate.connectors import alone, search
+from kvproof.gate.connectors.search import PlanSearch
+from kvproof.gate.connectors.shown import shown
 from kvproof.live.blame import is_ours
-from kvproof.live.connectors import alone, search
 from kvproof.live.connectors.drawn import ALONE
 from kvproof.live.connectors.episode import EpisodeResult, play
-from kvproof.live.connectors.search import PlanSearch
 from kvproof.live.connectors.shipped import BENCH
-from kvproof.live.connectors.shown import shown
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.fakes import copies, streams
 from kvproof.live.fakes.peers import PeerContext

@@ -7,7 +7,6 @@ import sys
 from itertools import chain
 from typing import Any
 
-import msgspec
 import pytest
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1 import example_hidden_states_connector
@@ -23,15 +22,16 @@ from vllm.v1.simple_kv_offload.disk_backend import DiskBackend
 from vllm.v1.worker.kv_connector_model_runner_mixin import KVConnectorModelRunnerMixin
 from vllm.v1.worker.utils import AttentionGroup
 
+from kvproof.gate.connectors.search import PlanSearch, search
+from kvproof.gate.connectors.shown import shown
 from kvproof.gate.difference.record import Record
 from kvproof.gate.difference.workload import Play, Plays
 from kvproof.gate.side import plans as side_plans
 from kvproof.live import adapt
 from kvproof.live.connectors import drawn, observed
+from kvproof.live.connectors.accepted import accepted
 from kvproof.live.connectors.episode import RefusedPlan, play, require_replaced
-from kvproof.live.connectors.search import PlanSearch, accepted, search
 from kvproof.live.connectors.shipped import ON_DISK, SHIPPED, SIMPLE, STATES, as_driven
-from kvproof.live.connectors.shown import shown
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.connector import (
     AbortRequest,
@@ -264,7 +264,7 @@ def test_options_that_are_refused_are_said() -> None:
     [line] = [each for each in shown(only_these, found) if each.startswith("Not played: ")]
     assert line.startswith(f"Not played: {plans} plan")
     assert line.endswith(f". {why}.")
-    one = Play("one", "simple-cpu", msgspec.to_builtins(plan))
+    one = Play("one", "simple-cpu", plan)
     with pytest.raises(AdapterDrift, match="options of this plan are refused"):
         side_plans.driven(one)
 
@@ -312,8 +312,7 @@ def test_a_vllm_without_such_prompts_leaves_these_plans_out_alone(
     plans = [ConnectorPlan(engine_of(), (prompt, Drain(), prompt)) for prompt in prompts]
     with pytest.raises(RefusedPlan, match="token ids or embeddings, and not both"):
         play(SHIPPED[NAMES[0]].subject, plans[0])
-    made = tuple(map(msgspec.to_builtins, plans))
-    left, played = side_plans.driven(Plays("plans", NAMES[0], plans=made)).records
+    left, played = side_plans.driven(Plays("plans", NAMES[0], plans=tuple(plans))).records
     assert left == Record() != played
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from kvproof.gate.connectors.search import search
 from kvproof.invariants.of_bytes import LOADED
 from kvproof.live.connectors import episode
 from kvproof.live.connectors.engine import DrivenEngine
-from kvproof.live.connectors.search import search
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.finding import Finding
 from kvproof.watch.bytes.layers import Layers

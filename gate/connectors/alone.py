@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from kvproof.gate.connectors.search import PlanSearch
 from kvproof.live import children
-from kvproof.live.connectors.search import PlanSearch
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.plans.connector import ConnectorPlan
 

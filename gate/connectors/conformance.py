@@ -36,9 +36,9 @@ class ConnectorConformance:
         """Random episodes keep every check of the contract."""
         if find_spec("vllm") is None:
             raise UsageError("vLLM is not installed here. Use an environment that has it.")
-        from kvproof.live.connectors.alone import confirm
-        from kvproof.live.connectors.search import search
-        from kvproof.live.connectors.shown import shown
+        from kvproof.gate.connectors.alone import confirm
+        from kvproof.gate.connectors.search import search
+        from kvproof.gate.connectors.shown import shown
         from kvproof.live.connectors.subject import TestedConnector
 
         named = self.connector

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from kvproof.gate.connectors.search import PlanSearch
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.live.connectors.judging import CONTRACT
-from kvproof.live.connectors.search import PlanSearch
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.fakes.store_client import ANY, ASKED, FAILED
 from kvproof.model.counted import counted

@@ -1,0 +1,13 @@
+"""A run of a cluster as it is taken."""
+
+from msgspec import Struct
+
+from kvproof.model.config import Cluster
+from kvproof.model.events import Event
+
+
+class Taken(Struct, frozen=True, forbid_unknown_fields=True):
+    """A run as it is taken: the cluster with the jobs, and the events in order."""
+
+    cluster: Cluster
+    events: tuple[Event, ...]
