@@ -128,7 +128,7 @@ OPENED = {
     "gate/search/side.py": "keeps what a process prints, in a temporary file",
     "cli/gate_side.py": "writes to pipes",
     "cli/sample.py": "makes a temporary folder for the trace that a process of its own replays",
-    "live/connectors/alone.py": "makes a temporary folder for a plan that its own process plays",
+    "gate/connectors/alone.py": "makes a temporary folder for a plan that its own process plays",
     "live/connectors/episode.py": "makes a temporary folder for the files of a connector",
     "live/connectors/listeners.py": "reads Linux's list of the files that a process has mapped",
     "live/connectors/stored.py": "makes a temporary folder for the files of a store",
