@@ -17,10 +17,16 @@ def of(mistake: Mistake) -> Answer | None:
     return None if answer is None or starved(answer) else answer
 
 
+ENDS_BY_TIME = 0.8
+"""A gate that took less than this part of its budget ended by itself."""
+
+
 def starved(answer: Answer) -> bool:
-    """Whether a gate knew nothing because other work had the processors. On two idle cores it uses
-    more processor time than its budget."""
-    return answer["verdict"] == "UNKNOWN" and (answer["processor_s"] or 0) < answer["budget_s"]
+    """Whether a gate knew nothing because its time ended and other work had the processors. On two
+    idle cores it uses more processor time than its budget."""
+    budget_s = answer["budget_s"]
+    by_time = answer["verdict"] == "UNKNOWN" and answer["seconds"] >= ENDS_BY_TIME * budget_s
+    return bool(by_time and (answer["processor_s"] or 0) < budget_s)
 
 
 def keep(mistake: Mistake, gate: Answer) -> Answer:
