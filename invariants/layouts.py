@@ -7,7 +7,7 @@ from itertools import combinations
 from kvproof.invariants.check import check
 from kvproof.model.because import Judged, Reason, because, holds, holds_if, reason
 from kvproof.model.facts.startup import Pages, StartedGroup, StartedWorker, Startup
-from kvproof.model.plans.engine import WINDOWS, Layer
+from kvproof.model.plans.engine import IN_ONE_BLOCK, WINDOWS, Layer
 from kvproof.model.severity import Severity
 
 
@@ -19,7 +19,7 @@ from kvproof.model.severity import Severity
 def layer_keeps_what_it_reads(start: Startup) -> Iterator[Judged]:
     """A layer reads the blocks of its group's table. So each layer is in one group, which keeps
     what the layer reads: a window of at least its own, all tokens for full attention, states for
-    Mamba."""
+    Mamba, a ring for a ring."""
     for index, worker in enumerate(start.workers):
         for name, layer in worker.layers.items():
             homes = [group for group in worker.groups if name in group.layers]
@@ -40,7 +40,7 @@ def layer_keeps_what_it_reads(start: Startup) -> Iterator[Judged]:
 
 
 def _suits(group: StartedGroup, layer: Layer) -> bool:
-    if "mamba" in (group.kind, layer.kind):
+    if {group.kind, layer.kind} & {*IN_ONE_BLOCK}:
         return group.kind == layer.kind
     if not group.window:  # all tokens are kept
         return group.kind != "other"
@@ -75,7 +75,7 @@ def table_fits_its_layers(start: Startup) -> Iterator[Judged]:
                 made, reason("expect", "its layers expect {expected}", expected=expected)
             )
             needed = -(-start.max_model_len // (group.block * start.plan.shards))
-            if group.kind != "mamba" and group.entries < needed:
+            if group.kind not in IN_ONE_BLOCK and group.entries < needed:
                 yield because(
                     made, reason("needs", "the longest request has {blocks}", blocks=needed)
                 )
@@ -301,8 +301,8 @@ def reported_kind_is_kept(start: Startup) -> Iterator[Judged]:
     for where, groups in _places(start):
         for number, group in enumerate(groups):
             may = REPORTED.get(group.kind, REPORTED_FOR_ALL)
-            if not (group.reported and group.layers):
-                continue
+            if group.kind == "ring" or not (group.reported and group.layers):
+                continue  # no event and no hit tells of a ring
             yield holds_if(group.reported in may) or because(
                 reason(
                     "keeps",

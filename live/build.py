@@ -219,6 +219,13 @@ def hidden_states() -> Any:
     return getattr(interface, "HiddenStateCacheSpec", interface.MLAAttentionSpec)
 
 
+def ring() -> Any:
+    """The class of the spec for a ring; older releases have full attention in its place."""
+    import vllm.v1.kv_cache_interface as interface
+
+    return getattr(interface, "CircularBufferSpec", interface.FullAttentionSpec)
+
+
 FIRST_MODEL = ServedModel()
 LARGE_MODEL = ServedModel(dtype="bfloat16", large=True)
 ALL_OF_IT = OfRank()

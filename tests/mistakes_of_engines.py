@@ -21,6 +21,7 @@ from tests.in_vllm import (
 )
 
 UTILS = "vllm.v1.core.kv_cache_utils"
+MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
 MODULE = "vllm.v1.engine.core"
 CORE = f"{MODULE}:EngineCore"
 PROC = f"{MODULE}:EngineCoreProc"
@@ -43,6 +44,12 @@ def _line(old: str, new: str) -> Change:
         both(*(instead(f"{m}:get_kv_cache_configs", wrong) for m in (UTILS, MODULE)))(patch)
 
     return plant
+
+
+def _like_full_attention(_: Any, manager: Any, *given: Any) -> Any:
+    from vllm.v1.core.single_type_kv_cache_manager import FullAttentionManager
+
+    return FullAttentionManager.allocate_new_blocks(manager, *given)
 
 
 def _first_group(right: Any, config: Any, groups: Any) -> Any:
@@ -158,6 +165,10 @@ MISTAKES: dict[str, tuple[Change, str]] = {
             f"{KINDS}:SlidingWindowSpec.max_admission_blocks_per_request",
             lambda right, self, *, max_model_len, **_: right(self, 0, max_model_len),
         ),
+        "admitted_length_is_served",
+    ),
+    "a ring grows with its request": (
+        around(f"{MANAGERS}:CircularBufferManager.allocate_new_blocks", _like_full_attention),
         "admitted_length_is_served",
     ),
     "a model of windows alone is not expected (vllm#48256)": (

@@ -31,9 +31,7 @@ from kvproof.model.plans.random_engines import COUNTED, random_engine
 from tests import fake_sides, in_vllm
 from tests.fake_sides import FakeSide
 from tests.in_vllm import Change
-from tests.mistakes_of_engines import MISTAKES, UTILS
-
-MANAGERS = "vllm.v1.core.single_type_kv_cache_manager"
+from tests.mistakes_of_engines import MANAGERS, MISTAKES, UTILS
 
 IN_0_32 = {"pages_are_of_own_layers", "engine_survives", "plenty_of_memory_is_enough"}
 """What start-ups of the installed release break, with pages of several sizes on several stages.
@@ -54,7 +52,8 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
         assert len(lines(plan)) == len(plan.layers) + len(plan.actions) + 2
         assert all(plan.workers())
     kinds = {layer.kind for plan in plans for layer in plan.layers}
-    assert kinds == {"full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"}
+    attention = {"full", "window", "chunked", "mla", "window mla", "sink"}
+    assert kinds == attention | {"mamba", "hidden", "ring"}
     actions = {type(each).__name__ for plan in plans for each in plan.actions}
     pauses = "Pause", "Resume", "Sleep", "Wake"
     assert actions == {*("Send", "More", "Cancel", "Arrive", "Compile", "Reset", "Stop"), *pauses}
@@ -118,6 +117,7 @@ LIKE: dict[str, dict[str, Any]] = {
         **COUNTED,
         "kinds": ("mla", "window"),
     },
+    "a ring grows with its request": {**COUNTED, "rings": True},
     "a model of windows alone is not expected (vllm#48256)": {**COUNTED, "kinds": ("window",)},
     "the first worker decides on the length": {
         **COUNTED,

@@ -64,6 +64,7 @@ class Caches:
             "chunked": kinds.ChunkedLocalAttentionSpec,
             "hidden": getattr(kinds, "HiddenStateCacheSpec", ()),
             "mla": kinds.MLAAttentionSpec,
+            "ring": getattr(kinds, "CircularBufferSpec", ()),
             "sink": kinds.SinkFullAttentionSpec,
             "full": kinds.FullAttentionSpec,
         }

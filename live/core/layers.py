@@ -52,6 +52,8 @@ def spec_of(plan: EnginePlan, layer: Layer) -> Any:
         return kinds.SlidingWindowSpec(**common, sliding_window=layer.window)
     if layer.kind == "chunked":
         return kinds.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
+    if layer.kind == "ring":
+        return build.ring()(**common)
     if layer.kind == "sink":
         return kinds.SinkFullAttentionSpec(**common, sink_len=layer.block)
     return kinds.FullAttentionSpec(**common)

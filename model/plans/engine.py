@@ -9,7 +9,9 @@ from kvproof.model.counted import counted
 from kvproof.model.plans.connector import Copies, copies_in_words
 from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action, words
 
-Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink"]
+Kind = Literal[
+    *("full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink", "ring")
+]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 
 LAYERS_MAX = 24
@@ -20,6 +22,9 @@ KEEP_ALL: tuple[Kind, ...] = ("full", "mla", "hidden", "sink")
 OF_KIT: tuple[Kind, ...] = ("full", "window", "mamba")
 """The kinds of layers that the workers of the kit have here."""
 
+IN_ONE_BLOCK: tuple[Kind, ...] = ("mamba", "ring")
+"""The kinds of layers that may have one block of a request, whatever its length."""
+
 WINDOWS: tuple[Kind, ...] = ("window", "window mla")
 """The kinds of layers that read the last tokens alone."""
 
@@ -29,8 +34,9 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
     `width` numbers for K, and as many for V (none for MLA, also in a window, and none for the
     hidden states that an engine keeps for its user); a number has `bytes`. A Mamba layer has a
     state of `heads` times `width` numbers; with `padded`, its page is as large as the largest of
-    the attention layers, as vLLM's platforms set it. `window` are the tokens of a sliding window or
-    of a local chunk. `stage` is the pipeline stage that has the layer."""
+    the attention layers, as vLLM's platforms set it. A ring has the last tokens of a request, in
+    one block that the request holds to its end (`CircularBufferSpec`). `window` are the tokens of a
+    sliding window or of a local chunk. `stage` is the pipeline stage that has the layer."""
 
     kind: Kind
     block: Count

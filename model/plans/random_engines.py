@@ -63,6 +63,9 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
 }
 """By name: the values that are equally likely."""
 
+RINGED = 13
+"""Of so many plans, one has rings if vLLM's own start-up plans its KV caches."""
+
 STORED = 5
 """Of so many plans, one has a store if clients send messages."""
 
@@ -86,6 +89,8 @@ def random_engine(
     if stored:
         _take_plain_layers(of_plan)
     _exclude(of_plan)
+    rings = getattr(of_plan, "rings", seed % RINGED == RINGED - 1)
+    of_plan.rings = rings and not stored and _takes_rings(of_plan)
     max_model_len = LENGTH
     if not of_plan.given:
         max_model_len = r.randint(16, 60) if of_plan.longer else r.randint(5, 24)
@@ -183,6 +188,14 @@ def _exclude(of_plan: SimpleNamespace) -> None:
         of_plan.drafts = 0
 
 
+def _takes_rings(of_plan: SimpleNamespace) -> bool:
+    """Whether an engine takes a ring beside these layers: its pages are as large as theirs, and it
+    is on no rank of context parallelism. Groups of several stages have stages without a layer,
+    where 0.32.0 makes pages for others: findings/explained/empty_stage_has_pages."""
+    alike = of_plan.rare not in ("index", "latent") and not of_plan.unlike
+    return of_plan.hybrid and of_plan.shards == of_plan.stages == 1 and alike
+
+
 def _layers(r: Random, of_plan: SimpleNamespace, max_model_len: int) -> tuple[Layer, ...]:
     """The layers, on their stages. Each stage has a layer of each kind, and some have more."""
     stages = of_plan.stages
@@ -202,6 +215,8 @@ def _layers(r: Random, of_plan: SimpleNamespace, max_model_len: int) -> tuple[La
     if of_plan.hidden:  # a token is rather wide
         first = Layer("hidden", of_plan.block, of_plan.hidden, of_plan.width, of_plan.bytes)
         layers.append(replace(first, stage=stages - 1))
+    if of_plan.rings:
+        layers.append(Layer("ring", of_plan.block, of_plan.heads, of_plan.width, of_plan.bytes))
     return tuple(layers)
 
 
