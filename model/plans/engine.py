@@ -9,9 +9,7 @@ from kvproof.model.counted import counted
 from kvproof.model.plans.connector import Copies, copies_in_words
 from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action, words
 
-Kind = Literal[
-    *("full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink", "ring")
-]
+Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink", "ring"]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 
 LAYERS_MAX = 24
