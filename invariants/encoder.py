@@ -8,6 +8,7 @@ from kvproof.model.facts.connectors import (
     ItemDropped,
     ItemEncoded,
     ItemRead,
+    ItemReadAhead,
     ItemsEncoded,
     ItemsHeld,
     ItemsOwed,
@@ -46,6 +47,28 @@ def encoder_output_is_there(fact: ItemRead) -> Iterator[Judged]:
             reason("unkept", "the encoder cache counts it as free before the step has run"),
             request=fact.request,
         )
+
+
+@check(
+    "what the encoder made of an image is there where a drafter reads ahead",
+    origin="Scheduler._try_schedule_encoder_inputs; vllm#34220",
+    severity=Severity.LOST_PERFORMANCE,
+)
+def drafter_has_what_it_reads(fact: ItemReadAhead) -> Iterator[Judged]:
+    """A drafter reads a token more than the step computes. If an image begins there, the scheduler
+    has it encoded in time, or ends the step a token earlier. Else the drafter reads a placeholder,
+    and its drafts are rejected (vllm#34220)."""
+    yield holds_if(fact.there) or because(
+        reason(
+            "reads_ahead",
+            "a drafter reads token {token} of {request}, with which image {item} begins",
+            token=fact.token,
+            item=fact.item,
+        ),
+        reason("no_output_yet", "the worker does not have what the encoder made of it"),
+        excuses=(release("the drafter goes on without it"),),
+        request=fact.request,
+    )
 
 
 @check(

@@ -76,6 +76,7 @@ def test_code_that_names_images_is_driven_in_plans_with_images() -> None:
     assert in_plans([changed("a.py", "mm_features", "offset")]) == {"images"}
     assert in_plans([changed("a.py", "encoder_cache_manager")]) == {"images"}
     assert not in_plans([changed("a.py", "num_tokens", "comm_size")])
+    assert in_plans([changed("a.py", "offset")._replace(name="S._free_encoder_inputs")])
 
 
 def test_code_that_names_statistics_of_prompts_is_driven_with_a_connector() -> None:

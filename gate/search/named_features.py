@@ -26,7 +26,7 @@ CHOICE = 12
 """Of so many random clusters, the one with the most named features is driven."""
 
 TRAITS = {
-    "drafter": re.compile("eagle|spec_decode|draft", re.IGNORECASE),
+    "drafter": re.compile("eagle|spec_decode|draft|look_?ahead|shift_computed", re.IGNORECASE),
     "host buffers": re.compile("host_(xfer_)?buffer|need_save|to_save|to_host|buffer_device"),
     "hits in blocks": re.compile("partial|_cow|copy_on|hash_block_size|per_hash"),
     "local": re.compile("chunked_?local", re.IGNORECASE),
@@ -41,7 +41,7 @@ TRAITS = {
 """What names in vLLM say that the code is about a trait of cache groups, in the connector kit."""
 
 IN_PLANS = {
-    "images": re.compile(r"\bmm_|_mm_|multi_?modal|encoder_(cache|input)", re.IGNORECASE),
+    "images": re.compile(r"\bmm_|_mm_|multi_?modal|encoder_?(cache|input)", re.IGNORECASE),
     "offloading": re.compile("prefill_stats|prefix_?cache_?stats|num_cached_tokens", re.IGNORECASE),
 }
 """What names say that the code is about something that only plans of this subject of the connector
@@ -79,8 +79,10 @@ only decide which clusters come first."""
 
 
 def words_of(functions: Iterable[ChangedFunction]) -> frozenset[str]:
-    """The names in the changed statements of these functions."""
-    return frozenset[str]().union(*(each.words for each in functions))
+    """The names in the changed statements of these functions, and their own: what a function is
+    about need not stand in each of its statements."""
+    named = (each.words.union(each.name.split(".")) for each in functions)
+    return frozenset[str]().union(*named)
 
 
 def _matching(table: Mapping[str, re.Pattern[str]], words: frozenset[str]) -> tuple[str, ...]:

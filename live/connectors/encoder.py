@@ -1,8 +1,8 @@
 """The encoder cache of a worker: which images it has, as `GPUModelRunner` keeps them.
 
 The scheduler says which inputs the encoder computes in a step, and which outputs are dropped. A
-step gathers the output of each image of which it computes a token. What a drafter reads, one token
-ahead, is among that; it does without an image that only begins after the step. An encoder-cache
+step gathers the output of each image of which it computes a token. A drafter with layers reads one
+token more: it goes on without an image that only begins there and was not encoded. An encoder-cache
 connector, if the engine has one, loads before the encoder computes and saves what it computed
 (`ECConnectorModelRunnerMixin`).
 """
@@ -19,6 +19,7 @@ from kvproof.model.facts.connectors import (
     ItemDropped,
     ItemEncoded,
     ItemRead,
+    ItemReadAhead,
     ItemsEncoded,
     ItemsHeld,
     ItemsOwed,
@@ -26,17 +27,18 @@ from kvproof.model.facts.connectors import (
 
 MIXIN = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
 
-Facts = Iterator[ItemRead | ItemsHeld]
+Facts = Iterator[ItemRead | ItemReadAhead | ItemsHeld]
 
 
 class EncoderCache:
     """The outputs of the encoder, by the hash of their image: `[tokens, 1]`, with the number of the
     image in each place. `room` is the number of tokens that fit; 0 means that the engine takes no
-    images. `connector` is the worker side of the encoder-cache connector. An engine that is `alone`
-    only encodes images for other engines and computes no token."""
+    images. A drafter reads `ahead` tokens after those of a step. `connector` is the worker side of
+    the encoder-cache connector. An engine that is `alone` only encodes images for other engines and
+    computes no token."""
 
-    def __init__(self, room: int, vllm_config: Any) -> None:
-        self.room = room
+    def __init__(self, room: int, vllm_config: Any, ahead: int = 0) -> None:
+        self.room, self.ahead = room, ahead
         # Older releases always may.
         scheduling = vllm_config.scheduler_config
         self.may_cut = not getattr(scheduling, "disable_chunked_mm_input", False)
@@ -105,10 +107,11 @@ class EncoderCache:
 
     def _reads(self, request: str, start: int, end: int) -> Facts:
         for feature in self.features.get(request, ()):
-            first = feature.mm_position.offset
+            first, name = feature.mm_position.offset, feature.identifier
+            if end <= first < end + self.ahead:
+                yield ItemReadAhead(request, name, first, name in self.held)
             if first >= end or first + feature.mm_position.length <= start:
                 continue
-            name = feature.identifier
             held, users = self.held.get(name), self.manager.cached.get(name, ())
             right = held is not None and torch.equal(held, made_of(feature))
             cut = end < first + feature.mm_position.length

@@ -93,7 +93,8 @@ class ConnectorWorker:
         self.computed: dict[str, int] = {}
         if plan.uncut:
             self.vllm_config.scheduler_config.disable_chunked_mm_input = True
-        self.encoder = EncoderCache(plan.encoder_tokens, self.vllm_config)
+        ahead = int(plan.drafts_of_layers > 0)
+        self.encoder = EncoderCache(plan.encoder_tokens, self.vllm_config, ahead)
         self.encoder.fit(scheduler)
         context = self.vllm_config.compilation_config.static_forward_context
         context |= {name: model_layer(plan.latent) for name in (*names, *self.sharing)}

@@ -531,6 +531,16 @@ class ItemRead(NamedTuple):
     may_cut: bool = True
 
 
+class ItemReadAhead(NamedTuple):
+    """A drafter reads a token after those of a step, with which an image of the request begins.
+    `there` says whether the worker has an output of the encoder for the image."""
+
+    request: str
+    item: str
+    token: int
+    there: bool
+
+
 class ItemDropped(NamedTuple):
     """The scheduler tells the worker to drop the encoder's output for an image. `counted` says
     whether the encoder cache still counts it as present."""
@@ -602,6 +612,7 @@ Fact: TypeAlias = (
     | StateSaved
     | ItemEncoded
     | ItemRead
+    | ItemReadAhead
     | ItemDropped
     | ItemsEncoded
     | ItemsHeld
@@ -648,6 +659,7 @@ COUNTED: dict[type, str] = {
     Copied: "copies of blocks",
     ItemEncoded: "images encoded",
     ItemRead: "images read",
+    ItemReadAhead: "images that a drafter reads ahead of a step",
     ItemDropped: "images dropped",
     ItemsEncoded: "requests that were encoded",
     ItemsHeld: "looks at the encoder cache",

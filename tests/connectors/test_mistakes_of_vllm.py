@@ -45,7 +45,7 @@ from tests.connectors.played import (
     saving_states,
     turns,
 )
-from tests.in_vllm import MANAGER, Change, around, both, instead, line, nothing
+from tests.in_vllm import MANAGER, SCHEDULER, Change, around, both, instead, line, nothing
 from tests.in_vllm import NIXL as NIXL_PLACE
 
 CORE = "vllm.v1.core"
@@ -751,10 +751,10 @@ def test_an_image_that_may_not_be_cut_is_computed_as_a_whole(
 ) -> None:
     begin = EncoderCache.__init__
 
-    def begun(cache: EncoderCache, room: int, vllm_config: Any) -> None:
+    def begun(cache: EncoderCache, room: int, vllm_config: Any, ahead: int) -> None:
         scheduling = vllm_config.scheduler_config
         scheduling.disable_chunked_mm_input = True
-        begin(cache, room, vllm_config)
+        begin(cache, room, vllm_config, ahead)
         scheduling.disable_chunked_mm_input = kept
 
     monkeypatch.setattr(EncoderCache, "__init__", begun)
@@ -769,3 +769,19 @@ def test_a_plan_says_whether_images_may_be_cut(uncut: bool) -> None:
     engine = engine_of(chunk_tokens=8)
     result = played("images", image, engine=engine, encoder_tokens=8, uncut=uncut)
     assert bool(result.excused["images_are_not_cut"]) is not uncut
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_drafter_reads_one_token_ahead_of_a_step(
+    ahead: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without room for the whole image, a step ends where the drafter does not read it yet. With
+    the mistake of vllm#34220 it ends right before the image."""
+    image = SubmitRequest(0, 12, 2, images=(Image(0, 6, 6),))
+    engine = engine_of((Group("full", 4, eagle=True),), chunk_tokens=8, drafts=2)
+    if ahead:
+        old = "start_pos - (num_computed_tokens + shift_computed_tokens)"
+        new = "start_pos - num_computed_tokens"
+        line(f"{SCHEDULER}._try_schedule_encoder_inputs", old, new)(monkeypatch)
+    result = played("images", image, engine=engine, encoder_tokens=8, uncut=True)
+    assert result.excused["drafter_has_what_it_reads"] == ahead
