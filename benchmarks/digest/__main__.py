@@ -119,7 +119,7 @@ def drive(wanted: Sequence[Change], folder: Path, until: float) -> None:
     with interruption.handled(), ExitStack() as stack:
         base = side(stack, "base", package.parent, folder)
         asked = workloads(base)
-        on_base = base.drive(asked, taken=True)
+        on_base = base.drive(asked)
         runs = [as_taken(*each) for each in zip(asked, on_base, strict=True)]
         for change in wanted:
             if answer_of(change) is None and time.monotonic() < until:
