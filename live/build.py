@@ -46,6 +46,7 @@ from kvproof.live.encoder_settings import ENCODER
 from kvproof.model import config, state
 from kvproof.model.config.extra_keys import ADAPTERS, ExtraKey, plain
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.plans.config_options import ConfigOptions
 
 if TYPE_CHECKING:
     from vllm.config import SpeculativeConfig
@@ -480,6 +481,8 @@ def config_of(
     scheduling: Mapping[str, Any],
     caching: Mapping[str, Any] | None = None,
     declared: ModelConfig | None = None,
+    chosen: ConfigOptions = (),
+    tokens_max: int = MODEL_TOKENS_MAX,
     **further: Any,
 ) -> VllmConfig:
     """The config of an engine that serves a model, after vLLM's own checks of it.
@@ -488,23 +491,30 @@ def config_of(
     `chunk_tokens` tokens of `requests` requests. `states` says which states a Mamba layer keeps,
     under vLLM's name, and the tokens of one of its blocks. `scheduling` and `caching` have further
     settings of the scheduler and of the cache, and `further` the configs of optional parts. A model
-    that vLLM's checks do not take is `declared` as another one. Raises AdapterDrift where this vLLM
-    refuses the settings."""
+    that vLLM's checks do not take is `declared` as another one. `chosen` are options that kvproof
+    does not model; a request has `tokens_max` tokens. Raises AdapterDrift where this vLLM refuses
+    the settings."""
+    of_scheduler = {
+        "max_num_seqs": requests,
+        "max_num_batched_tokens": max(chunk_tokens, requests),
+        "max_model_len": tokens_max if chosen else MODEL_TOKENS_MAX,
+        "enable_chunked_prefill": True,
+        "is_encoder_decoder": False,
+        "async_scheduling": False,
+        **scheduling,
+        **options.chosen(chosen, "scheduler", SchedulerConfig),
+    }
+    of_cache = {
+        "block_size": block_size,
+        "enable_prefix_caching": prefix_caching,
+        **(caching or {}),
+        **options.chosen(chosen, "cache", CacheConfig),
+    }
     made: VllmConfig = adapt.made(
         VllmConfig,
         model_config=declared or model,
-        scheduler_config=SchedulerConfig(
-            max_num_seqs=requests,
-            max_num_batched_tokens=max(chunk_tokens, requests),
-            max_model_len=MODEL_TOKENS_MAX,
-            enable_chunked_prefill=True,
-            is_encoder_decoder=False,
-            async_scheduling=False,
-            **scheduling,
-        ),
-        cache_config=CacheConfig(
-            block_size=block_size, enable_prefix_caching=prefix_caching, **caching or {}
-        ),
+        scheduler_config=adapt.made(SchedulerConfig, **of_scheduler),
+        cache_config=adapt.made(CacheConfig, **of_cache),
         device_config=DeviceConfig("cpu"),
         **further,
     )
@@ -542,12 +552,14 @@ def scheduler(
     shape: Shape = PLAIN,
     replica: int | None = None,
     make: Callable[[VllmConfig, KVCacheConfig, Mapping[str, int]], Scheduler] = made_of,
+    chosen: ConfigOptions = (),
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
     `connector` with these settings of `KVTransferConfig`, with KV events if it says what is in
     them. `replica` is its number among the engines of data parallelism, without experts. An engine
-    core may `make` the scheduler, of its config and its KV caches."""
+    core may `make` the scheduler, of its config and its KV caches. `chosen` are options that
+    kvproof does not model."""
     served = shape.served
     largest = max(g.block_size for g in cfg.groups)
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
@@ -571,6 +583,7 @@ def scheduler(
             # Connectors read it there; the scheduler gets the size of hashes below.
             **adapt.accepted(CacheConfig, prefix_match_unit=cfg.match_unit or None),
         },
+        chosen=chosen,
         **_further_configs(cfg, load_failure, turns, pushes, connector, served.hidden),
     )
     vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = connector is not None and not (

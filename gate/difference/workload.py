@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event, stimulus
+from kvproof.model.plans.config_options import ConfigOptions
 from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.taken import Taken
@@ -88,14 +89,16 @@ class Play(_OfConnector, frozen=True, tag="play"):
 class Plays(_OfConnector, frozen=True, tag="plays"):
     """Random plans of the connector kit; with the plan `like`, for its cache groups alone. With
     `about`, for cache groups that have one of these alone, if some have ("mamba", "ranks"); with
-    `kinds`, for those of these kinds alone ("full+window"). `plans` are those that were drawn; who
-    drives the workload on one vLLM alone may leave them to it."""
+    `kinds`, for those of these kinds alone ("full+window"). The engines have these
+    `config_options`. `plans` are those that were drawn; who drives the workload on one vLLM alone
+    may leave them to it."""
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
     like: ConnectorPlan | None = None
     about: tuple[str, ...] = ()
     kinds: str = ""
+    config_options: ConfigOptions = ()
     plans: tuple[ConnectorPlan, ...] | None = None
 
 
@@ -118,11 +121,13 @@ class Engine(_Workload, frozen=True, tag="engine"):
 class Engines(_Workload, frozen=True, tag="engines"):
     """Random plans for an engine core. With the plan `like`, for engines whose number of blocks
     comes of the same, with layers of its kinds, its number of stages and drafts, and its connector
-    or store alone, and with messages where it has some. `plans` are those that were chosen."""
+    or store alone, and with messages where it has some. They have these `config_options`. `plans`
+    are those that were chosen."""
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
     like: EnginePlan | None = None
+    config_options: ConfigOptions = ()
     plans: tuple[EnginePlan, ...] | None = None
 
 

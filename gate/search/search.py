@@ -19,7 +19,7 @@ from time import perf_counter
 
 from kvproof.gate.difference.order import covering, ordered, touched
 from kvproof.gate.difference.protocol import KitConnector
-from kvproof.gate.difference.workload import Follow, Plays, Workload
+from kvproof.gate.difference.workload import Engines, Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.further import Differing, Further
@@ -67,7 +67,8 @@ class Search:
     of each kind that reaches the change, `left_s` its seconds. `named` are the features that
     changed statements name: clusters with these come first. Half of the plans for connectors are
     `about` the traits of cache groups that they name. `in_plans` are the subjects of plans that
-    they name: these are driven beside the traces, which have none of it."""
+    they name: these are driven beside the traces, which have none of it. Runs with the options that
+    they name come before other random ones."""
 
     def __init__(
         self,
@@ -242,6 +243,8 @@ class Search:
         rest = self._drive_traces() if self.followed else []
         self._all([] if alone else first, "plans for connectors")
         self._where_they_differ()
+        self._drive(self._with_options(), "runs with options that kvproof does not model")
+        self._where_they_differ()
         self._due = self.followed
         others = self._drive_clusters(rest) if self.followed else []
         plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
@@ -250,6 +253,13 @@ class Search:
             self._drive_round(presets, plans, engines)
         if left := len([*presets]):
             self.not_run.append(f"{left} of {len(others)} further presets and traces")
+
+    def _with_options(self) -> list[Workload]:
+        """Runs with each option of vLLM's configs that the change names, of what reaches it."""
+        seed, nearest = self.comparison.seed, self.reaching[:1]
+        found = (workloads.with_option(o, nearest, seed) for o in self.changes.options)
+        driven = Plays, *[Engines] * self.engines
+        return [each for some in found for each in some if isinstance(each, driven)]
 
     def _drive_traces(self) -> list[Follow]:
         """Drive one trace of each cluster. Returns the others."""

@@ -18,6 +18,7 @@ from kvproof.gate.difference.workload import (
 from kvproof.live.known import traces
 from kvproof.model.config import Cluster
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.plans.config_options import ConfigOption
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.presets.room import SUFFIX, roomy
 from kvproof.strategies.sampling.wide import ROOMY
@@ -87,9 +88,13 @@ def near(workload: Workload, name: str, seed: int, part: int, number: int = EPIS
     if isinstance(workload, Play):
         return Plays(name, workload.connector, apart, number, like=workload.plan)
     if isinstance(workload, Plays):
-        return Plays(name, workload.connector, apart, number, kinds=workload.kinds)
-    like = workload.plan if isinstance(workload, Engine) else workload.like
-    return Engines(name, apart, number, like)
+        options = workload.config_options
+        return Plays(
+            name, workload.connector, apart, number, kinds=workload.kinds, config_options=options
+        )
+    if isinstance(workload, Engine):
+        return Engines(name, apart, number, workload.plan)
+    return Engines(name, apart, number, workload.like, workload.config_options)
 
 
 def of_cluster(cluster: Cluster, seed: int, part: int) -> Episodes:
@@ -114,6 +119,15 @@ def of_engines(seed: int, part: int = 0) -> Engines:
     """Random engines that start, most with messages to their loops. Each `part` has others."""
     again = f", part {part + 1}" if part else ""
     return Engines(f"engines{again}", seed * SEEDS + part, ENGINES)
+
+
+def with_option(option: ConfigOption, connectors: Iterable[str], seed: int) -> Iterator[Random]:
+    """Random engines with an option that kvproof does not model, and plans for these connectors."""
+    name, chosen = f"with {option.words}", (option,)
+    yield Engines(f"engines {name}", seed * SEEDS + OTHERS, ENGINES, config_options=chosen)
+    for each in connectors:
+        called = f"plans for {each} {name}"
+        yield Plays(called, each, seed * SEEDS + OTHERS, PLAYS, config_options=chosen)
 
 
 def _episodes(cluster: str, seed: int) -> Episodes:

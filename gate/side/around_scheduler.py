@@ -93,7 +93,7 @@ def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> dic
         try:
             seen = taken(plan, drifts)
         except AdapterDrift as drift:
-            if not plan.is_given:
+            if not (plan.is_given or plan.config_options):
                 raise
             refused.append(drift)
             drifts = [drift]
@@ -161,10 +161,14 @@ def _plans(workload: Engine | Engines) -> Iterator[EnginePlan]:
 
 def _random(workload: Engines) -> Iterator[EnginePlan]:
     """The random plans of a workload."""
-    seeds = count(workload.seed * APART)
-    if workload.like is None:
-        return map(random_engine, seeds)
-    like = workload.like
+    seeds, like = count(workload.seed * APART), workload.like
+    options = workload.config_options if like is None else like.config_options
+    plans = map(random_engine, seeds) if like is None else _alike(like, seeds)
+    return (msgspec.structs.replace(plan, config_options=options) for plan in plans)
+
+
+def _alike(like: EnginePlan, seeds: Iterator[int]) -> Iterator[EnginePlan]:
+    """The plans of these seeds that are for engines like that of a plan (`Engines`)."""
     common = {"given": like.is_given, "messages": bool(like.actions)}
     common |= {name: getattr(like, name) for name in ("connected", "drafts", "stages")}
     plans = (random_engine(seed, common, like.store) for seed in islice(seeds, TRIES))

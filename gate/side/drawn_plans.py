@@ -72,8 +72,9 @@ def with_plans(workload: Plays, accepts: Accepts) -> Plays:
         workload.seed,
         chosen.append,
     )
+    options = workload.config_options or (workload.like.config_options if workload.like else ())
     plans = (each if n % ABANDONED else abandoned(each) for n, each in enumerate(chosen, 1))
-    return replace(workload, plans=tuple(plans))
+    return replace(workload, plans=tuple(replace(e, config_options=options) for e in plans))
 
 
 def abandoned(plan: ConnectorPlan) -> ConnectorPlan:

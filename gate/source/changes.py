@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kvproof.gate.difference.order import touched
-from kvproof.gate.source import bodies, statements
+from kvproof.gate.source import bodies, config_options, statements
 from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
 from kvproof.gate.source.outcomes import Condition, Conditions, line_of, moved
@@ -33,6 +33,7 @@ from kvproof.gate.source.statements import (
     stands_for_nothing,
 )
 from kvproof.gate.source.units import MODULE, Module
+from kvproof.model.plans.config_options import ConfigOptions
 
 COMPARED_MAX = 60
 """Files outside the accounting that are compared function by function."""
@@ -97,6 +98,12 @@ class ChangedFunction(NamedTuple):
         return bool(touched(reached, [self.key]))
 
     @property
+    def all_words(self) -> frozenset[str]:
+        """The names in the changed statements and in the conditions around them."""
+        texts = (operand.text for each in self.conditions for operand in each.operands)
+        return self.words.union(*map(NAME.findall, texts))
+
+    @property
     def outcomes(self) -> tuple[str, ...]:
         """The keys of the values of operands of changed conditions that are waited for."""
         operands = (operand for each in self.conditions for operand in each.operands)
@@ -145,11 +152,13 @@ def unreached(
 class Changes(NamedTuple):
     """The changed functions: those that belong to the accounting on base or on head or are used by
     it, with files that are no program any more, and others. `places` says what a run reaches with
-    each line of the files of the former, on base and on head."""
+    each line of the files of the former, on base and on head. `options` are those of vLLM's configs
+    that they name, and that kvproof does not model."""
 
     accounting: tuple[ChangedFunction, ...]
     others: tuple[ChangedFunction, ...]
     places: tuple[Places, Places] = ({}, {})
+    options: ConfigOptions = ()
 
     @property
     def judged(self) -> list[ChangedFunction]:
@@ -192,7 +201,9 @@ def changed(base: Path, head: Path) -> Changes:
             part, why = "", NOT_NAMED if function.key in idle else OUTSIDE
         placed.append(function._replace(part=part, why=why, called=called))
     accounting, by_line = _with_statements(before, after, [e for e in placed if e.part])
-    return Changes(accounting, tuple(each for each in placed if not each.part), by_line)
+    others = tuple(each for each in placed if not each.part)
+    words = frozenset[str]().union(*(each.all_words for each in accounting))
+    return Changes(accounting, others, by_line, config_options.named(words, (before, after)))
 
 
 def _with_statements(

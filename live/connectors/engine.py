@@ -104,6 +104,7 @@ class DrivenEngine(ObservedEngine):
             ),
             replica=self.replica,
             make=self._scheduler_of,
+            chosen=plan.config_options,
         )
 
     def _scheduler_of(self, config: Any, caches: Any, _sizes: Mapping[str, int]) -> Any:

@@ -104,6 +104,8 @@ def config_of(
         overlaps=plan.overlaps and plan.stages == 1,
         states=(_states(plan), mamba.block) if mamba else None,
         scheduling={"disable_hybrid_kv_cache_manager": not hybrid},
+        chosen=plan.config_options,
+        tokens_max=plan.max_model_len,
         **further,
     )
     model.max_model_len = made.scheduler_config.max_model_len = plan.max_model_len

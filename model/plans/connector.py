@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.plans.config_options import ConfigOptions, in_words
 from kvproof.model.state import SAMPLED
 
 FAMILIES = (
@@ -305,7 +306,8 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     `uneven`, the last layer of a group of attention keeps twice as much of a token as the others.
     With `hidden`, the last cache group is a drafter's, which keeps the hidden states of each token
     and drafts nothing else. With `first_runner`, the connector is called as by vLLM's first model
-    runner, not by the second. The connector has these `options` beside its settings. The first of a
+    runner, not by the second. The connector has these `options` beside its settings, and the
+    engine these `config_options`. The first of a
     pair may be `unlike` the second. With `buffered`, NIXL cannot read the memory of the device: KV
     goes through buffers of the host."""
 
@@ -331,6 +333,7 @@ class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
     hidden: bool = False
     first_runner: bool = False
     options: Options = ()
+    config_options: ConfigOptions = ()
     unlike: Unlike = ""
     buffered: bool = False
     uncut: bool = False
@@ -479,6 +482,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     more += ", on each of two replicas" * plan.replicas
     more += ", called by the first model runner" * plan.first_runner
     more += "".join(f", {name} {value}" for name, value in plan.options)
+    more += in_words(plan.config_options)
     more += f", P with another {NOUNS[plan.unlike]}" * bool(plan.unlike)
     if engine.drafts:
         more += f", {engine.drafts} drafts, {plan.accepted} accepted"

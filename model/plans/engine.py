@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from kvproof.model.counted import counted
+from kvproof.model.plans.config_options import ConfigOptions, in_words
 from kvproof.model.plans.connector import Copies, copies_in_words
 from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action, words
 
@@ -85,7 +86,8 @@ class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
 
     A `connected` engine has a NIXL connector, and a failed load ends its request unless
     `recompute`. An engine with `plain` layers may have a `store` in place of it: a connector of the
-    kit by its short name, in which copies are made as `copies` says."""
+    kit by its short name, in which copies are made as `copies` says. Its configs have these
+    `config_options`."""
 
     layers: Annotated[tuple[Layer, ...], Meta(max_length=LAYERS_MAX)]
     max_model_len: Count
@@ -110,6 +112,7 @@ class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
     recompute: bool = False
     store: Annotated[str, Meta(max_length=32)] = ""
     copies: Copies = Copies()
+    config_options: ConfigOptions = ()
     actions: Annotated[tuple[Action, ...], Meta(max_length=ACTIONS_MAX)] = ()
 
     @property
@@ -205,7 +208,7 @@ def lines(plan: EnginePlan) -> list[str]:
     return [
         f"engine: a request has {length}{alone}; "
         f"{plan.chunk_tokens} tokens a step; {counted(plan.stages, 'stage')} of "
-        f"{counted(plan.ranks, 'worker')}; " + ", ".join(flags),
+        f"{counted(plan.ranks, 'worker')}; " + ", ".join(flags) + in_words(plan.config_options),
         *(f"layer {i}: {layer.words}" for i, layer in enumerate(plan.layers)),
         _memory(plan),
         *(f"after {each.after} moments: {words(each)}" for each in plan.actions),

@@ -1,0 +1,84 @@
+"""Options of vLLM's configs that changed code names, and that kvproof does not model.
+
+They are found by reading: a field of `SchedulerConfig` or `CacheConfig` whose name stands in a
+changed statement, or in a condition of it. Values come of its type: both of a boolean, each text
+that the type lists, and a few numbers. Fields without such a type name a class, a path or a list:
+they are left out.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+
+from kvproof.gate.source.files import Package
+from kvproof.model.plans.config_options import Config, ConfigOption
+
+CLASSES: dict[Config, tuple[str, str]] = {
+    "scheduler": ("config/scheduler.py", "SchedulerConfig"),
+    "cache": ("config/cache.py", "CacheConfig"),
+}
+"""The class of each config, with its file."""
+
+NUMBERS = 1, 4, 16
+"""The values of an option that is a number."""
+
+OPTIONS_MAX = 8
+"""The most options that are tried."""
+
+MODELLED = frozenset(
+    {
+        *("max_num_seqs", "max_num_batched_tokens", "max_num_scheduled_tokens", "runner_type"),
+        *("async_scheduling", "policy", "disable_hybrid_kv_cache_manager", "is_multimodal_model"),
+        *("long_prefill_token_threshold", "scheduler_reserve_full_isl", "disable_chunked_mm_input"),
+        *("block_size", "prefix_match_unit", "num_gpu_blocks_override", "enable_prefix_caching"),
+        *("prefix_cache_retention_interval", "mamba_block_size", "mamba_cache_mode"),
+        "enable_mamba_shared_prefix_checkpoint",
+    }
+)
+"""The options that clusters and plans have under names of their own, or that every engine of
+kvproof sets."""
+
+
+def named(words: Iterable[str], packages: Iterable[Package]) -> tuple[ConfigOption, ...]:
+    """The options of these vLLMs that one of these words names, with each value: `OPTIONS_MAX` at
+    most."""
+    wanted = frozenset(words) - MODELLED
+    found = (each for package in packages for each in _options(package) if each.name in wanted)
+    return tuple(dict.fromkeys(found))[:OPTIONS_MAX]
+
+
+def _options(package: Package) -> Iterator[ConfigOption]:
+    for of, (file, kind) in CLASSES.items():
+        module = package.module(file) if file in package.files else None
+        body = module.tree.body if module is not None else []
+        aliases = {
+            target.id: node.value
+            for node in body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+        for node in (each for each in body if isinstance(each, ast.ClassDef) and each.name == kind):
+            for field in node.body:
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    for value in _values(field.annotation, aliases):
+                        yield ConfigOption(of, field.target.id, value)
+
+
+def _values(kind: ast.expr, aliases: Mapping[str, ast.expr]) -> Iterator[bool | int | str]:
+    """The values of a field with this type; none where it is no plain option."""
+    match kind:
+        case ast.Name("bool"):
+            yield from (False, True)
+        case ast.Name("int"):
+            yield from NUMBERS
+        case ast.Name(name) if name in aliases:
+            yield from _values(aliases[name], {})
+        case ast.BinOp(left, ast.BitOr(), right):
+            yield from _values(left, aliases)
+            yield from _values(right, aliases)
+        case ast.Subscript(ast.Name("Literal"), ast.Tuple(texts)):
+            yield from (
+                each.value
+                for each in texts
+                if isinstance(each, ast.Constant) and isinstance(each.value, str)
+            )

@@ -1,0 +1,35 @@
+"""Options of vLLM that kvproof does not model, under vLLM's own names.
+
+What such an option means is not known here: a run that has one is compared between two vLLMs, of
+which the first says what is right with it.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+Config = Literal["scheduler", "cache"]
+"""The config of vLLM that has an option: `SchedulerConfig` or `CacheConfig`."""
+
+
+class ConfigOption(Struct, frozen=True, forbid_unknown_fields=True):
+    """A value for one option. A text is one of those that the type of the option lists; never a
+    name of a module, a class or a file (`live.options.chosen`)."""
+
+    of: Config
+    name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", max_length=64)]
+    value: bool | int | Annotated[str, Meta(max_length=64)]
+
+    @property
+    def words(self) -> str:
+        """The option in words."""
+        return f"{self.of}_config.{self.name}={self.value!r}"
+
+
+ConfigOptions = Annotated[tuple[ConfigOption, ...], Meta(max_length=8)]
+
+
+def in_words(options: ConfigOptions) -> str:
+    """What the line of an engine says of its options; empty where there are none."""
+    named = ", ".join(each.words for each in options)
+    return f", with {named}, which kvproof does not model" * bool(options)

@@ -1,0 +1,108 @@
+"""Options of vLLM's configs that kvproof does not model."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from kvproof.gate.difference.protocol import Accepts
+from kvproof.gate.difference.workload import Engine, Engines, Play
+from kvproof.gate.search import workloads
+from kvproof.gate.side.drawn_plans import with_plans
+from kvproof.gate.source.config_options import named
+from kvproof.gate.source.files import Package
+from kvproof.model.config import Group
+from kvproof.model.errors import AdapterDrift
+from kvproof.model.plans import connector, engine
+from kvproof.model.plans.config_options import ConfigOption
+from kvproof.model.plans.connector import bare
+from kvproof.model.plans.engine import given
+from tests.packages import package
+
+WHOLE = ConfigOption("scheduler", "enable_chunked_prefill", False)
+
+SOURCE = """
+from typing import Literal
+Order = Literal["first", "last"]
+class SchedulerConfig:
+    eager: bool = Field(default=False)
+    order: Order = "first"
+    span: int | None = None
+    policy: Literal["fcfs", "priority"] = "fcfs"
+    scheduler_cls: str | type[object] | None = None
+    layers: list[str] = field(default_factory=list)
+"""
+
+
+def test_changed_code_names_options_and_their_types_say_the_values(tmp_path: Path) -> None:
+    vllm = Package(package(tmp_path / "vllm", {"config/scheduler.py": SOURCE}))
+    words = "eager", "order", "span", "policy", "scheduler_cls", "layers", "else"
+    found = named(words, [vllm, vllm])
+    values: dict[str, list[Any]] = {}
+    for each in found:
+        values.setdefault(each.name, []).append(each.value)
+    assert values == {"eager": [False, True], "order": ["first", "last"], "span": [1, 4, 16]}
+    assert named(["eagerly"], [vllm]) == ()
+
+
+def test_a_plan_says_its_options() -> None:
+    says = "with scheduler_config.enable_chunked_prefill=False, which kvproof does not model"
+    of_core = replace(given(), config_options=(WHOLE,))
+    of_kit = bare(Group("full", 4), config_options=(WHOLE,))
+    assert says in engine.lines(of_core)[0]
+    assert says in connector.lines(of_kit)[0]
+    assert "does not model" not in engine.lines(given())[0]
+
+
+def test_further_runs_have_the_options_of_the_run_that_they_are_like() -> None:
+    core = Engine("core", replace(given(), config_options=(WHOLE,)))
+    around = workloads.near(core, "around", 1, 0)
+    assert isinstance(around, Engines)
+    assert around.like is not None
+    assert around.like.config_options == (WHOLE,)
+    kit = Play("kit", "offloading", bare(Group("full", 4), config_options=(WHOLE,)))
+    near = workloads.near(kit, "around", 1, 0, 3)
+    assert {plan.config_options for plan in with_plans(near, Accepts()).plans or ()} == {(WHOLE,)}
+
+
+@pytest.mark.live
+def test_an_engine_has_the_options_of_its_plan() -> None:
+    pytest.importorskip("vllm")
+    from kvproof.live.core.layers import config_of
+
+    plan = given(chunk_tokens=64)
+    assert config_of(plan, None).scheduler_config.enable_chunked_prefill
+    made = config_of(replace(plan, config_options=(WHOLE,)), None)
+    assert not made.scheduler_config.enable_chunked_prefill
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (ConfigOption("scheduler", "no_such", 1), "takes scheduler_config.no_such=1"),
+        (ConfigOption("scheduler", "scheduler_cls", "os.system"), "scheduler_cls='os.system'"),
+        (ConfigOption("cache", "kv_cache_layout", "/dev/null"), "kv_cache_layout='/dev/null'"),
+        (ConfigOption("scheduler", "stream_interval", 0), "refuses the config"),
+    ],
+)
+def test_an_option_that_vllm_does_not_take_is_named(option: ConfigOption, says: str) -> None:
+    """Also one whose text could name a class or a file."""
+    pytest.importorskip("vllm")
+    from kvproof.live.core.layers import config_of
+
+    with pytest.raises(AdapterDrift, match=says):
+        config_of(replace(given(), config_options=(option,)), None)
+
+
+@pytest.mark.live
+def test_random_engines_run_with_an_option() -> None:
+    """Those that vLLM refuses with it are left out: here each whose step is shorter than a prompt
+    may be."""
+    pytest.importorskip("vllm")
+    from kvproof.gate.side import plans
+
+    result = plans.driven(Engines("some", 1, 12, config_options=(WHOLE,)))
+    assert len(result.records) == 12
+    assert 0 < sum(bool(each.marks) for each in result.records) < 12
