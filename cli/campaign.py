@@ -170,7 +170,7 @@ def _trace(
         trace = recorded(entry.cluster, entry.events, finding, faults, machine, settings.seed)
         path = folder.write_finding(trace)
     else:
-        path, *_ = written(entry, found.signature.check, folder.path / FINDINGS)
+        path = written(entry, finding, found.signature.check, folder.path / FINDINGS)
     say(f"found {found.signature.words}: {finding.sentence} ({shown(path)})", file=sys.stderr)
     return str(path.relative_to(folder.path))
 

@@ -9,7 +9,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,17 +19,16 @@ from kvproof.cli import parser as options
 from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
-from kvproof.gate.difference.workload import Play
 from kvproof.gate.side.known_plans import Likeness, likeness
-from kvproof.gate.side.plans import write_plan
 from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
+from kvproof.model.counted import counted
 from kvproof.model.errors import UsageError
-from kvproof.model.files.decoding import decoded_json
-from kvproof.model.files.reading import read_text
-from kvproof.model.files.reading import shown as shown_path
+from kvproof.model.plans.connector import ConnectorPlan
+from kvproof.model.traces.lines import NamedConnector
+from kvproof.model.traces.trace import PlanRun, write_in
 from kvproof.reports import live_line
-from kvproof.reports.document import plain
+from kvproof.reports.document import of_finding, plain
 from kvproof.reports.live_line import progress
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import shell_word
@@ -37,7 +37,6 @@ from kvproof.strategies.verdict import Verdict
 if TYPE_CHECKING:
     from kvproof.gate.connectors.search import PlanSearch
     from kvproof.live.connectors.subject import TestedConnector
-    from kvproof.model.plans.connector import ConnectorPlan
 
 EXTRA_BYTES_MAX = 100_000
 
@@ -69,76 +68,107 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of random episodes (default: %(default)s)",
     )
-    parser.add_argument(
-        "--replay", type=Path, metavar="PLAN", help="play the episode of this file alone"
-    )
     options.add_vllm(parser)
     options.add_traces(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Search, and print the result."""
-    extra = _extra(args.extra)
+    named = NamedConnector(args.name, _extra(args.extra), args.keeps_prompts)
+    subject = _subject(args, named)
+    from kvproof.gate.connectors.alone import confirm
+    from kvproof.gate.connectors.search import PlanSearch, search
+
+    def known_to(plan: ConnectorPlan) -> dict[str, str]:
+        return {check: one.name for check, one in _like(subject, plan).items() if one.at_work}
+
+    found = PlanSearch()
+    with (
+        interruption.stoppable() as stopped,
+        _makes(named, found),
+        progress("connector: {} episodes, {} steps") as show,
+    ):
+        search(subject, args.examples, args.seed, found=found, progress=show, known=known_to)
+        confirm(subject, found)
+    files = []
+    if found.plan is not None:
+        files.append(_plan_file(args, named, found))
+    return _answer(args, named, subject, found, files, interrupted=bool(stopped))
+
+
+def replay(args: argparse.Namespace, planned: PlanRun, plan: ConnectorPlan) -> int:
+    """Play the plan of a file, and print what it breaks."""
+    named = planned.connector
+    assert named is not None
+    subject = _subject(args, named)
+    from kvproof.gate.connectors.search import PlanSearch
+    from kvproof.live.connectors.episode import play
+
+    found = PlanSearch()
+    with interruption.stoppable() as stopped, _makes(named, found, tried=True):
+        found.take(plan, play(subject, plan))
+    return _answer(args, named, subject, found, [], interrupted=bool(stopped))
+
+
+def _subject(args: argparse.Namespace, named: NamedConnector) -> "TestedConnector":
+    """Return the connector of this name. Raises UsageError where there is none."""
     borrow(args.vllm, args.cache, live=True)
     from kvproof.live.connectors.shipped import SHIPPED, as_driven
 
-    check_name(args.name, SHIPPED)
+    check_name(named.name, SHIPPED)
     live_line.show("importing vLLM ...")
-    from kvproof.gate.connectors.search import PlanSearch
-
-    subject = as_driven(args.name, extra, args.keeps_prompts)
+    subject = as_driven(named.name, named.extra, named.keeps_prompts)
     sys.path.append(os.getcwd())  # a module of the user is looked for here too
     subject.kind  # noqa: B018 (raises UsageError)
-    found = PlanSearch()
-    with interruption.stoppable() as stopped:
-        _search(args, subject, found)
-    unknown = bool(stopped) or found.nothing_judged
+    return subject
+
+
+@contextmanager
+def _makes(named: NamedConnector, found: "PlanSearch", *, tried: bool = False) -> Iterator[None]:
+    """Say as an error of the user that a connector cannot be made with any cache groups; it was
+    `tried` with those of a plan alone."""
+    from kvproof.live.blame import is_ours
+
+    try:
+        yield
+    except Exception as error:
+        if not (tried or error in found.unmade.values()) or is_ours(error):
+            raise
+        raise _not_made(named.name, error) from error
+
+
+def _answer(
+    args: argparse.Namespace,
+    named: NamedConnector,
+    subject: "TestedConnector",
+    found: "PlanSearch",
+    files: Sequence[File],
+    *,
+    interrupted: bool,
+) -> int:
+    """Print what was found, and write its plan. Returns the exit code."""
+    unknown = interrupted or found.nothing_judged
     verdict = Verdict.VIOLATED if found.rule else Verdict.UNKNOWN if unknown else Verdict.SAMPLED
     like = _like(subject, found.plan) if found.plan is not None else {}
-    files = []
-    if found.plan is not None and args.replay is None:
-        files.append(_plan_file(args, found))
     return finish(
         args,
         verdict.exit_code,
-        lambda: _output(args, found, verdict, like, files),
-        lambda: _print(args, subject, found, like, interrupted=bool(stopped) and not found.rule),
+        lambda: _output(args, named, found, verdict, like, files),
+        lambda: _print(subject, found, like, interrupted=interrupted and not found.rule),
         files,
     )
 
 
-def _search(args: argparse.Namespace, subject: "TestedConnector", found: "PlanSearch") -> None:
-    """Play the plan that is to be replayed, or search for one. What comes of it is in `found`."""
-    from kvproof.gate.connectors.alone import confirm
-    from kvproof.gate.connectors.search import search
-    from kvproof.live.blame import is_ours
-
-    def known_to(plan: "ConnectorPlan") -> dict[str, str]:
-        return {check: one.name for check, one in _like(subject, plan).items() if one.at_work}
-
-    try:
-        if args.replay is not None:
-            _replay(subject, args.replay, found)
-            return
-        with progress("connector: {} episodes, {} steps") as show:
-            search(subject, args.examples, args.seed, found=found, progress=show, known=known_to)
-            confirm(subject, found)
-    except Exception as error:
-        tried = args.replay is not None or error in found.unmade.values()
-        if not tried or is_ours(error):
-            raise
-        raise _not_made(args.name, error) from error
-
-
 def _output(
     args: argparse.Namespace,
+    named: NamedConnector,
     found: "PlanSearch",
     verdict: Verdict,
     like: Mapping[str, Likeness],
     files: Sequence[File],
 ) -> dict[str, Any]:
     """Return the fields of `--json`."""
-    fields: dict[str, Any] = {"verdict": verdict, "connector": args.name, "seed": args.seed}
+    fields: dict[str, Any] = {"verdict": verdict, "connector": named.name, "seed": args.seed}
     counts = ("episodes", "tries", "steps", "judged", "tolerated", "known")
     fields |= {name: getattr(found, name) for name in counts}
     if found.result is not None:
@@ -147,6 +177,7 @@ def _output(
                 {**plain(each), **_as_told(like.get(each.invariant, Likeness()))}
                 for each in found.result.findings
             ],
+            **of_finding(found.result.findings[0]),
             "plan": found.plan,
             "at": found.result.at,
             "needs_earlier_episodes": found.needs_earlier,
@@ -156,7 +187,6 @@ def _output(
 
 
 def _print(
-    args: argparse.Namespace,
     subject: "TestedConnector",
     found: "PlanSearch",
     like: Mapping[str, Likeness],
@@ -166,7 +196,7 @@ def _print(
     from kvproof.gate.connectors.shown import shown
 
     if interrupted:
-        say(f"UNKNOWN: interrupted after {found.episodes} of {args.examples} episodes.")
+        say(f"UNKNOWN: interrupted after {counted(found.episodes, 'episode')}.")
     for line in shown(subject, found):
         if not (interrupted and line.startswith(("SAMPLED", "UNKNOWN"))):
             say(line)
@@ -203,15 +233,6 @@ def _extra(text: str) -> dict[str, object]:
     return made
 
 
-def _replay(subject: "TestedConnector", path: Path, found: "PlanSearch") -> None:
-    from kvproof.live.connectors.episode import play
-    from kvproof.model.plans.connector import ConnectorPlan
-
-    text, use = read_text(path, "plan"), "a file that kvproof connector wrote"
-    plan = decoded_json(text, ConnectorPlan, f"The file {shown_path(path)}", use)
-    found.take(plan, play(subject, plan))
-
-
 def _like(subject: "TestedConnector", plan: "ConnectorPlan") -> dict[str, Likeness]:
     """Return the checks that this plan breaks first, each with the finding that explains all of its
     breaks, or else with what the first break that is new looks like."""
@@ -230,21 +251,22 @@ def _as_told(like: Likeness) -> dict[str, str]:
     return {"known" if like.at_work else "looks_like": like.name} if like.name else {}
 
 
-def _plan_file(args: argparse.Namespace, found: "PlanSearch") -> File:
+def _plan_file(args: argparse.Namespace, named: NamedConnector, found: "PlanSearch") -> File:
+    from kvproof.live.availability import installed
+
     assert found.plan is not None
-    play = Play("", args.name, found.plan)
+    assert found.result is not None
+    finding = found.result.findings[0]
+    planned = PlanRun(found.plan, named, finding, seed=args.seed, vllm=installed())
     return File(
-        lambda: write_plan(play, f"{found.rule}-{args.seed}", args.traces),
+        lambda: write_in(args.traces, f"connector-{found.rule}-{args.seed}", planned),
         partial(_replay_line, args),
         first=True,
     )
 
 
 def _replay_line(args: argparse.Namespace, at: Path) -> str:
-    """Return the line with the command that replays a plan with the settings of this search."""
-    words = ["kvproof", "connector", args.name]
-    words += ["--extra", args.extra] if _extra(args.extra) else []
-    words += ["--keeps-prompts"] if args.keeps_prompts else []
-    words += ["--vllm", str(args.vllm)] if args.vllm is not None else []
+    """Return the line with the command that replays a plan on the vLLM of this search."""
+    words = ["--vllm", str(args.vllm)] if args.vllm is not None else []
     words += ["--cache", str(args.cache)] if args.cache is not None else []
-    return f"Replay it: {shlex.join(words)} --replay {shell_word(at)}"
+    return " ".join(("Replay it: kvproof replay", shell_word(at), *map(shlex.quote, words)))

@@ -21,7 +21,8 @@ from kvproof.live.releases import NEWEST, RELEASE, Cache, Failed, cache_folder
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
-from kvproof.model.traces.trace_reader import read
+from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace_reader import read_run
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Verdict
 
@@ -48,10 +49,10 @@ class Since(NamedTuple):
 
 def run(args: argparse.Namespace) -> int:
     """Ask the releases, and print their answers."""
-    trace = read(args.trace)
+    trace = read_run(args.trace)
     if trace.finding is None:
         raise UsageError(f"{shown(args.trace)} has no finding. Use a trace with a finding.")
-    if trace.faults:
+    if isinstance(trace, Trace) and trace.faults:
         raise UsageError(
             f"{shown(args.trace)} is of the model with a fault, which no release can be given. "
             "Use the trace of a finding in vLLM."

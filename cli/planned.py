@@ -1,4 +1,4 @@
-"""`kvproof replay` of the plan of an engine core, which the gate wrote."""
+"""`kvproof replay` of a plan of an engine core, or of an engine with a connector."""
 
 import argparse
 
@@ -9,29 +9,30 @@ from kvproof.gate.side.plans import driven
 from kvproof.invariants.registry import gravest
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.files.decoding import KINDS, decoded_json, kind_of
-from kvproof.model.files.reading import read_text, shown
+from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
-from kvproof.model.plans.engine import EnginePlan, lines
+from kvproof.model.plans.engine import EnginePlan
+from kvproof.model.traces.trace import PlanRun
 from kvproof.reports.document import of_outcome
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
-USE = "a file that kvproof gate wrote"
 
-
-def run(args: argparse.Namespace) -> int:
-    """Start the engine of a plan, and print the checks that it breaks."""
-    text, what = read_text(args.trace, "plan"), f"The file {shown(args.trace)}"
-    kind = kind_of(text)
-    if kind == KINDS["engine"]:
+def run(args: argparse.Namespace, planned: PlanRun) -> int:
+    """Carry a plan out again, and print the checks that it breaks."""
+    if args.machine == "model":
         raise UsageError(
-            f"{what} is the plan of a connector. Use kvproof connector NAME --replay "
-            f"{shown(args.trace)}, where NAME is the connector of the finding."
+            f"{shown(args.trace)} is a plan, which real vLLM alone carries out. Use --machine live."
         )
-    if kind and kind != KINDS["layers"]:
-        raise UsageError(f"{what} is {kind}. Use a trace, or the plan of an engine core.")
-    plan = decoded_json(text, EnginePlan, what, USE)
+    if isinstance(planned.plan, EnginePlan):
+        return _of_core(args, planned, planned.plan)
+    from kvproof.cli import connector
+
+    return connector.replay(args, planned, planned.plan)
+
+
+def _of_core(args: argparse.Namespace, planned: PlanRun, plan: EnginePlan) -> int:
+    """Start the engine of a plan, and print the checks that it breaks."""
     borrow(args.vllm, args.cache, live=True)
     outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()
     with interruption.stoppable():
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             outcome = undriven(drift)
 
     def printed() -> None:
-        for line in lines(plan):
+        for line in planned.lines:
             say(line)
         what = "; ".join(f"{each.invariant}, {each.sentence}" for each in found)
         say(f"{outcome.verdict.value}: {what or outcome.reason or 'no check is broken'}")

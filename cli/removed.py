@@ -14,6 +14,8 @@ GONE: Mapping[str, str] = {
     "faults": "is now a list of explain. Use kvproof explain faults.",
     "configs": "is now a list of explain. Use kvproof explain configs, or kvproof explain NAME "
     "--json.",
+    "connector --replay": "is now kvproof replay, for a plan that names its connector. Use kvproof "
+    "replay FILE.",
     "coverage": "is gone: sample says which checks had nothing to judge. Use kvproof sample "
     "--machine live --config NAME.",
     "join": "is now kvproof report with two records. Use kvproof report P.jsonl D.jsonl.",

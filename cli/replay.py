@@ -1,4 +1,4 @@
-"""`kvproof replay`: repeat the events of a trace, and compare."""
+"""`kvproof replay`: repeat the events of a trace, and compare; or carry out a plan again."""
 
 import argparse
 from contextlib import closing
@@ -17,7 +17,7 @@ from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
 from kvproof.model.records.record import Record, read_either
 from kvproof.model.severity import Severity
-from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace import PlanRun, Trace
 from kvproof.reports.document import of_outcome
 from kvproof.reports.screen import HANG, say
 from kvproof.strategies.conformance.replay import Parting, Replay, replay
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "trace",
         type=Path,
         metavar="TRACE",
-        help="a trace, or the plan of an engine core",
+        help="a trace, or a plan of an engine core or of a connector",
     )
     options.add_machine(parser, default=None)
     options.add_vllm(parser)
@@ -51,9 +51,10 @@ def run(args: argparse.Namespace) -> int:
     """Replay, and print whether the run is the same."""
     if args.releases is not None:
         return on_releases.run(args)
-    if args.trace.suffix == ".json":
-        return planned.run(args)
     trace = read_either(args.trace)
+    if isinstance(trace, PlanRun):
+        args.vllm = args.vllm or (_tree(args.trace, trace) if trace.tree else None)
+        return planned.run(args, trace)
     if isinstance(trace, Record):
         raise UsageError(
             f"{shown(args.trace)} is a record, which has no prompts to run again. Use kvproof "
@@ -85,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
     )
 
 
-def _tree(path: Path, trace: Trace) -> str:
-    """Return the folder of the vLLM that a trace was recorded with. A trace of a gate has that of
-    head. Raises UsageError where it is gone: the installed vLLM would say nothing of it."""
+def _tree(path: Path, trace: Trace | PlanRun) -> str:
+    """Return the folder of the vLLM that a run was recorded with. A run of a gate has that of head.
+    Raises UsageError where it is gone: the installed vLLM would say nothing of it."""
     if not (Path(trace.tree) / "vllm").is_dir():
         raise UsageError(
             f"{shown(path)} is of the vLLM in {shown(trace.tree)}, which is not there any more. "

@@ -1,5 +1,5 @@
-"""`kvproof report`: show a trace, a record or a campaign in the terminal, or a trace as a page. Two
-records, of a prefill and a decode engine, are put together and judged."""
+"""`kvproof report`: show a trace, a plan, a record or a campaign in the terminal, or a trace as a
+page. Two records, of a prefill and a decode engine, are put together and judged."""
 
 import argparse
 import sys
@@ -17,20 +17,24 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.files.writing import write_new
 from kvproof.model.records.record import Record, read_either, record_lines
-from kvproof.model.traces.trace import records
+from kvproof.model.traces.trace import PlanRun, Trace, records
 from kvproof.reports import record as in_terminal
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.ledger.page import page
 from kvproof.reports.screen import say
+from kvproof.reports.screen import show as print_lines
 from kvproof.reports.shared_tokens import rows_of_record, total
-from kvproof.reports.terminal import Extra, show
+from kvproof.reports.terminal import Extra, finding_lines, shell_word, show
 from kvproof.strategies.count_conformance import CONFORMANCE
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `kvproof report` to its parser."""
     parser.add_argument(
-        "trace", type=Path, metavar="TRACE", help="a trace, a record, or the folder of a campaign"
+        "trace",
+        type=Path,
+        metavar="TRACE",
+        help="a trace, a plan, a record, or the folder of a campaign",
     )
     parser.add_argument(
         "beside",
@@ -58,15 +62,17 @@ def run(args: argparse.Namespace) -> int:
     if args.trace.is_dir():
         return _campaign(args)
     trace = read_either(args.trace)
-    if args.html is not None and (args.beside is not None or isinstance(trace, Record)):
+    if args.html is not None and (args.beside is not None or not isinstance(trace, Trace)):
         raise UsageError(
-            "A record has no states of its engine, and no page for a browser. Use kvproof report "
-            "without --html, or --html with a trace."
+            "A record or a plan has no states of its engine, and no page for a browser. Use "
+            "kvproof report without --html, or --html with a trace."
         )
     if args.beside is not None:
         return two_records.run(args)
     if isinstance(trace, Record):
         return _record(args, trace)
+    if isinstance(trace, PlanRun):
+        return _plan(args, trace)
     if trace.finding is not None and trace.finding.invariant != CONFORMANCE:
         check_named(trace.finding.invariant)
     known = recognised(trace)
@@ -106,6 +112,19 @@ def _campaign(args: argparse.Namespace) -> int:
             say(line)
 
     return finish(args, 0, lambda: {"figures": given}, text)
+
+
+def _plan(args: argparse.Namespace, planned: PlanRun) -> int:
+    """Print a plan, after what it broke."""
+
+    def text() -> None:
+        if planned.finding is not None:
+            print_lines(sys.stdout, finding_lines(planned.finding))
+        for line in planned.lines:
+            say(line)
+        say(f"Replay it: kvproof replay {shell_word(args.trace)}")
+
+    return finish(args, 0, lambda: {"trace": records(planned)}, text)
 
 
 def _record(args: argparse.Namespace, record: Record) -> int:

@@ -22,7 +22,7 @@ from kvproof.model.severity import Severity
 from kvproof.model.signature import signature
 from kvproof.strategies.verdict import Outcome, Verdict
 
-VERSION = 3
+VERSION = 4
 """The version of all objects. A field that goes or changes its meaning makes another one."""
 
 

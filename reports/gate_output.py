@@ -90,9 +90,8 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
     null. `fails` is whether it makes the exit code 1. `parting` says where head leaves a run that
     is not comparable, else it is null. `reproducer` is a pytest file in vLLM's own terms, which was
     run: it fails on head and passes on base. A finding about a connector has its name in kvproof's
-    table in `connector`, its plan in `trace`, and in `command` the words of the kvproof command
-    that plays the plan, without a vLLM. `excuses` says what a break is excused with where it is
-    judged on one vLLM alone."""
+    table in `connector`. `excuses` says what a break is excused with where it is judged on one vLLM
+    alone."""
 
     kind: Class
     invariant: str
@@ -112,7 +111,6 @@ class GateFinding(OutputPart, frozen=True, kw_only=True):
     also: tuple[str, ...] = ()
     parting: str | None = None
     connector: str | None = None
-    command: tuple[str, ...] = ()
     excuses: tuple[str, ...] = ()
 
 
@@ -180,7 +178,7 @@ class Gate(OutputPart, frozen=True, kw_only=True):
     was not judged. `costs` is what costs more on head, and `differs` what differs and may do so.
     `found` says how far to trust a verdict that is not red. `seconds` is wall time."""
 
-    version: Literal[3] = 3
+    version: Literal[4] = 4
     command: Literal["gate"] = "gate"
     exit_code: Annotated[int, Meta(ge=0, le=255)]
     verdict: Literal["SAMPLED", "VIOLATED", "UNKNOWN", "COSTS", "NO EFFECT", "UNCHANGED"]

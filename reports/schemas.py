@@ -12,8 +12,6 @@ import msgspec
 
 from kvproof.model.config.config_json import ClusterFile
 from kvproof.model.files.writing import replace
-from kvproof.model.plans.connector import ConnectorPlan
-from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.records.lines import RecordLine
 from kvproof.model.traces.lines import AnyLine
 from kvproof.reports.gate_output import Gate
@@ -23,12 +21,11 @@ FOLDER = Path("docs/schemas")
 TYPES: dict[str, tuple[Any, ...]] = {
     "cluster.json": (ClusterFile,),
     "gate.json": (Gate,),
-    "plan.json": (EnginePlan, ConnectorPlan),
     "record.json": get_args(RecordLine),
     "trace.json": get_args(AnyLine),
 }
-"""The types in each file. Where there are several, each plan, or each line of a trace or of a
-record, is of one of them. `gate.json` is of what `kvproof gate --json` prints."""
+"""The types in each file. Where there are several, each line of a run or of a record is of one of
+them. `gate.json` is of what `kvproof gate --json` prints."""
 
 
 def schema(kinds: tuple[Any, ...]) -> dict[str, Any]:

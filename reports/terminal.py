@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from kvproof.invariants.check import FOUND
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import Schedule, describe
 from kvproof.model.faults.registry import FAULTS
@@ -171,7 +172,7 @@ def in_vllm(trace: Trace, finding: Finding, known: KnownFinding | None) -> Itera
 
 def finding_lines(finding: Finding) -> Iterator[ScreenLine]:
     """Say what is broken, how grave that is, and why."""
-    known = CHECKS.get(finding.invariant)
+    known = FOUND.get(finding.invariant)
     grave = f" (severity: {known.severity.words})" if known and known.severity else ""
     yield ScreenLine(f"BROKEN: {finding.invariant}{grave}", "bold red")
     if known is not None:

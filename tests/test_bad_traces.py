@@ -51,8 +51,12 @@ Q = "no engine named 'Q'"
 @pytest.mark.parametrize(
     ("number", "fields", "says"),
     [
-        (1, {"schema": 5}, "newer than the 4"),
-        (1, {"schema": 3}, "older than the 4 this kvproof reads. Use kvproof explore"),
+        (1, {"schema": 6}, "newer than the 5"),
+        (
+            1,
+            {"schema": 4, "kind": "kvproof-trace"},
+            "schema 4, older than the 5 this kvproof reads. Use ",
+        ),
         (1, {"kind": "something"}, "does not say kind"),
         (1, {"config": None}, "missing required field `config`"),
         (1, {"comment": "mine"}, "unknown field `comment`"),
@@ -126,7 +130,7 @@ def test_a_trace_has_a_largest_size(
     with monkeypatch.context() as patch:
         patch.setattr(trace_reader, "EVENTS_MAX", 2)
         said = bad_trace(refused, "".join(lines))
-        assert said == "Line 4 of bad.jsonl has event 3. Use a trace of at most 2 events.\n"
+        assert said == "Line 4 of bad.jsonl has event 3. Use a run of at most 2 events.\n"
     with monkeypatch.context() as patch:
         patch.setattr(trace_reader, "SIZE_MAX_MIB", 0)
         assert "is larger than 0 MiB" in bad_trace(refused, "".join(lines))

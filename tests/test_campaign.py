@@ -413,8 +413,8 @@ def test_a_finding_is_made_shorter_and_written(
     assert first.signature.feature.startswith(OURS)
     assert first.length < long.length
     assert isinstance(first.entry, Play)
-    path, *_ = written(first.entry, RULE, tmp_path)
-    code, out, _ = run("connector", WRONG, "--replay", str(path))
+    path = written(first.entry, first.found.finding, RULE, tmp_path)
+    code, out, _ = run("replay", str(path))
     assert code == 1
     assert RULE in out
     known = Unit(0, unit.work, tuple(each.signature for each in found))
@@ -454,9 +454,3 @@ def test_a_finding_whose_plan_is_kept_is_known_and_others_are_found(
     assert first.signature not in signatures
     kept["pairs_from_the_front"] = [KnownPlan("every_request_ends", first.entry)]
     assert planned.carry_out_plans(unit).found == before.found
-
-
-def test_the_plan_of_a_connector_has_a_command_of_its_own(refused: Any, tmp_path: Path) -> None:
-    path = tmp_path / "connector-engine_survives.json"
-    path.write_text('{"engine": {"name": "E"}, "actions": []}')
-    assert f"Use kvproof connector NAME --replay {path}" in refused("replay", str(path))

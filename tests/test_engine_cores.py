@@ -1,6 +1,7 @@
 """A real engine core on drawn plans, its start-up and its loop, and what the checks say of it."""
 
 import importlib
+import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -28,6 +29,7 @@ from kvproof.model.facts.startup import Startup
 from kvproof.model.plans.engine import EnginePlan, Layer, given, lines
 from kvproof.model.plans.messages import Pause, Resume, Send, Stop
 from kvproof.model.plans.random_engines import COUNTED, random_engine
+from kvproof.model.traces.trace import PlanRun, write_in
 from tests import fake_sides, in_vllm
 from tests.fake_sides import FakeSide
 from tests.in_vllm import Change
@@ -473,8 +475,8 @@ def test_a_break_is_written_as_a_plan_that_replays(
         found = side_plans.driven(Engines("engines", 0, 80)).keys.values()
         one = next(each for each in found if each.signature.check == rule)
         assert isinstance(one.plan, Engine)
-        path, words, _ = side_plans.written(one.plan, rule, tmp_path)
-        assert words == side_plans.in_words(one.plan)
+        path = side_plans.written(one.plan, one.finding, rule, tmp_path)
+        assert run("report", str(path))[0] == 0
         code, said, _ = run("replay", str(path))
         assert (code, "VIOLATED: " in said, f"{rule}, " in said) == (1, True, True)
     again = side_plans.driven(msgspec.structs.replace(one.plan, name="again"))
@@ -487,10 +489,40 @@ def test_a_break_is_written_as_a_plan_that_replays(
     assert (output["machine"], output["verdict"]) == ("live", "VIOLATED" if left else "SAMPLED")
 
 
-def test_a_file_without_a_plan_is_refused(tmp_path: Path, run: Any) -> None:
-    path = tmp_path / "plan.json"
-    older = '{"block": 4, "actions": [{"kind": "resume", "after": 0}]}'
-    for text in ("", "{}", '{"layers": []}', '{"layers": [{"kind": "odd"}]}', older):
-        path.write_text(text)
-        code, _, error = run("replay", str(path))
-        assert (code, " Use " in " ".join(error.split())) == (2, True)
+HEADER = {"of": "engine core", "schema": 5, "kind": "kvproof-run", "seed": 0}
+VERSIONS = {"kvproof": "0.1"}
+SIZES = {"layers": [{"kind": "full", "block": 4}], "max_model_len": 16, "chunk_tokens": 8}
+RESUMES = {"step": 1, "event": {"kind": "resume", "after": 0}}
+END = {"end": {"steps": 1}}
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (({"layers": [{"kind": "full", "block": 4}], "actions": []},), "Use commit 53d205f8"),
+        (({"engine": {"name": "E"}, "actions": []},), "Use commit 53d205f8"),
+        ((HEADER,), "missing required field `versions`"),
+        (({"layers": []}, RESUMES, END), "Line 1"),
+        (({"layers": [{"kind": "odd"}]}, RESUMES, END), "$.config.layers[0].kind"),
+        ((SIZES | {"actions": [RESUMES["event"]]}, END), "has actions in its header"),
+        ((SIZES, RESUMES | {"event": {"type": "Drain"}}, END), "Line 2"),
+        ((SIZES, RESUMES | {"step": 2}, END), "is step 2 where step 1 belongs"),
+        ((SIZES, RESUMES), "cut off"),
+    ],
+)
+def test_a_file_without_a_whole_plan_is_refused(
+    lines: tuple[dict[str, Any], ...], says: str, tmp_path: Path, refused: Any
+) -> None:
+    first, *rest = lines
+    if len(lines) > 1:
+        first = HEADER | {"versions": VERSIONS, "config": first}
+    path = tmp_path / "plan.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in (first, *rest)))
+    assert says in refused("replay", str(path))
+    assert says in refused("report", str(path))
+
+
+def test_a_plan_is_of_real_vllm_alone(tmp_path: Path, refused: Any) -> None:
+    path = write_in(tmp_path, "plan", PlanRun(given((Send(0, "r0", 0, 4, 1),))))
+    assert "Use --machine live" in refused("replay", str(path), "--machine", "model")
+    assert "has no finding" in refused("replay", str(path), "--releases", "0.32.0")

@@ -471,8 +471,7 @@ def test_a_rule_that_a_connector_breaks_on_head_is_reported_with_its_plan(judged
         drawn = isinstance(workload, Play | Plays)
         return replace(of_store(workload), breaks=(found,) if drawn else ())
 
-    command = ("connector", "OffloadingConnector", "--extra", '{"a": 1}', "--replay", "p.json")
-    side = FakeSide(head, KIT, Recorded("p.json", ("an engine", "a step"), command=command))
+    side = FakeSide(head, KIT, Recorded("p.jsonl", ("an engine", "a step")))
     gate = judged(KIT_DRIVES, side, changed=STORE)
     [one] = gate.findings
     assert (gate.verdict, gate.exit_code, one.kind) == ("VIOLATED", 1, "introduced")
@@ -480,7 +479,7 @@ def test_a_rule_that_a_connector_breaks_on_head_is_reported_with_its_plan(judged
     assert (one.says, one.connector) == (CONTRACT[one.invariant].name, "offloading")
     assert one.reproducer is None
     text = " ".join(terminal.text(gate).split())
-    assert """kvproof connector OffloadingConnector --extra '{"a": 1}' --replay p.json""" in text
+    assert "kvproof replay p.jsonl" in text
     assert "an engine and what happens to it, with the connector offloading" in text
 
 

@@ -1,7 +1,6 @@
 """What the plans of findings explain: the same break on the same vLLM whose cause was at work, and
 nothing else."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,6 +34,8 @@ from kvproof.model.plans.engine import EnginePlan, given
 from kvproof.model.plans.messages import Pause, Resume, Send
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
+from kvproof.model.traces.lines import NamedConnector
+from kvproof.model.traces.trace import PlanRun, write_in
 from tests import mistakes_of_engines
 from tests.cover import others_nightly
 from tests.in_vllm import instead, nothing
@@ -107,7 +108,7 @@ def known(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 def test_each_line_of_the_page_has_plans_and_each_plan_a_line() -> None:
     page = (known_plans.EXPLAINED.with_suffix(".md")).read_text(encoding="utf-8")
     lines = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
-    assert lines == {path.stem for path in known_plans.EXPLAINED.glob("*.json")}
+    assert lines == {path.stem for path in known_plans.EXPLAINED.iterdir()}
     assert lines <= {name for name, _ in KEPT}
 
 
@@ -326,9 +327,8 @@ def test_another_mistake_that_breaks_the_same_is_new(
 @pytest.mark.live
 def test_a_search_of_a_connector_names_the_finding(run: Any, tmp_path: Any) -> None:
     name, plan = next(each for each in KEPT if each[0] == "example_loads_another_file")
-    path = tmp_path / "plan.json"
-    path.write_bytes(msgspec.json.encode(plan.run.plan))
-    extra = json.dumps({"shared_storage_path": "{tmp}"})
-    code, out, _ = run("connector", "ExampleConnector", "--extra", extra, "--replay", str(path))
+    named = NamedConnector("ExampleConnector", {"shared_storage_path": "{tmp}"})
+    path = write_in(tmp_path, "plan", PlanRun(plan.run.plan, named))
+    code, out, _ = run("replay", str(path))
     assert code == 1
     assert f"Known: {plan.check} is {name} (findings/ has what it is)." in out

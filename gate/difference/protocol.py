@@ -109,13 +109,11 @@ class Accepts(_Message, frozen=True):
 
 class Recorded(_Message, frozen=True):
     """A written trace: its path, and its events in words. Both are empty where the break did not
-    show again; `error` is there where the file could not be written. For the plan of a connector,
-    `command` are the words of the command that plays it, before the options of a vLLM."""
+    show again; `error` is there where the file could not be written."""
 
     path: str = ""
     events: tuple[str, ...] = ()
     error: str = ""
-    command: tuple[str, ...] = ()
 
 
 class OfFileDone(_Message, frozen=True):

@@ -222,8 +222,7 @@ def replay(gate: Gate, finding: GateFinding, *, here: bool = False) -> str | Non
     tree = ""
     if gate.head.path is not None:
         tree = f" --vllm {shell_word(Path(gate.head.path)) if here else 'CHECKOUT-OF-HEAD'}"
-    words = finding.command or ("replay", finding.trace)
-    return f"kvproof {' '.join(shell_word(Path(word)) for word in words)}{tree}"
+    return f"kvproof replay {shell_word(Path(finding.trace))}{tree}"
 
 
 def names(findings: Sequence[GateFinding]) -> str:

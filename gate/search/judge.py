@@ -261,8 +261,8 @@ class _Judge:
         if not recorded.path:
             return one, Written()
         path = Path(recorded.path)
-        if recorded.command:
-            return one, Written(path, recorded.events, command=recorded.command)
+        if one.found.plan is not None:
+            return one, Written(path, recorded.events)
         self.line.show(f"writing a reproducer of {stem} ...")
         return one, Written(path, recorded.events, self._reproducer(path))
 

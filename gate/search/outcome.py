@@ -43,12 +43,11 @@ PACKAGE = "vllm/"
 
 class Written(NamedTuple):
     """What was written about an introduced finding: its trace with the events in words, and its
-    reproducer; for a connector its plan, with the command that plays it."""
+    reproducer; for a connector or an engine core its plan."""
 
     trace: Path | None = None
     events: tuple[str, ...] = ()
     reproducer: Path | None = None
-    command: tuple[str, ...] = ()
 
 
 NOTHING = Written()
@@ -235,7 +234,6 @@ def _finding(
         cluster=found.cluster.name,
         events=written.events or plans.in_words(found.run("")),
         connector=found.plan.connector if isinstance(found.plan, Play) else None,
-        command=written.command,
         known=found.by or None,
         fails=fails,
         places=tuple(_place(each, confirmed.reached) for each in executed or called),

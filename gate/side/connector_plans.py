@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -108,13 +107,6 @@ def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Result | 
             played = _Played(used.name, used, run.plan, None)
             return Result(used.name, breaks=(*played.breaks.values(),), course=played.course)
     return None
-
-
-def command(found: Play) -> tuple[str, ...]:
-    """The words of the command that plays plans with the connector of one."""
-    chosen = subject(found)
-    extra = ("--extra", json.dumps(chosen.extra))
-    return ("connector", chosen.name, *extra, *["--keeps-prompts"] * chosen.keeps_prompts)
 
 
 class _Played:

@@ -1,6 +1,7 @@
 """What is known of connectors and engine cores: a finding of one of these has plans in its
 folder, as a finding of a cluster has a trace. What is no finding of its own, because it is reported
-to vLLM by others, wanted or not grave, has plans in `findings/explained/`, and a line in its page.
+to vLLM by others, wanted or not grave, has plans in a folder of `findings/explained/`, and a line
+in its page.
 
 A break looks like a finding if a plan of that, driven on the same vLLM and with the same connector,
 breaks the same. So nothing looks like a finding that a vLLM has mended. An exception says what
@@ -15,36 +16,46 @@ same or cannot be tried, is new.
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Planned, Play
+from kvproof.gate.difference.workload import Engine, Planned, Play
 from kvproof.live.known.ingredients import without
 from kvproof.live.known.traces import FOLDER
-from kvproof.model.files.reading import read_text
 from kvproof.model.known_finding import at_work
+from kvproof.model.plans.engine import EnginePlan
+from kvproof.model.traces.lines import Cause
+from kvproof.model.traces.trace import PlanRun
+from kvproof.model.traces.trace_reader import read_run
 
-PLANS = "plans.json"
+PLANS = "plan-*.jsonl"
 
 EXPLAINED = FOLDER / "explained"
 
 
-class KnownPlan(Struct, frozen=True, forbid_unknown_fields=True):
-    """A plan of a finding, and what it breaks where a vLLM has the finding: the id of the check
-    and, for the death of an engine, the exception and the function. `needs` are the ingredients of
-    its cause, by name. Where it needs an option of the connector, `instead` is a connector of the
-    kit's table that is without it."""
+class KnownPlan(NamedTuple):
+    """A plan of a finding, the id of the check that it breaks where a vLLM has the finding, and
+    what is known of its cause (`Cause`)."""
 
     check: str
     run: Planned
     death: str = ""
     needs: tuple[str, ...] = ()
     instead: str = ""
+
+    @classmethod
+    def of(cls, path: Path) -> "KnownPlan":
+        """The plan in a file. Raises UsageError."""
+        planned = read_run(path)
+        assert isinstance(planned, PlanRun), path
+        assert planned.finding is not None, path
+        cause, plan, name = planned.cause or Cause(), planned.plan, planned.connector
+        run = Engine("", plan) if isinstance(plan, EnginePlan) else Play("", name.name, plan)  # type: ignore[union-attr]
+        return cls(planned.finding.invariant, run, cause.death, cause.needs, cause.instead)
 
 
 class Likeness(NamedTuple):
@@ -172,9 +183,8 @@ def plans() -> Iterator[tuple[str, KnownPlan]]:
 
 @cache
 def _all() -> dict[str, list[KnownPlan]]:
-    of_findings = {path.parent.name: path for path in sorted(FOLDER.glob(f"*/{PLANS}"))}
-    explained = {path.stem: path for path in sorted(EXPLAINED.glob("*.json"))}
-    return {
-        name: msgspec.json.decode(read_text(path, "plans"), type=list[KnownPlan])
-        for name, path in (of_findings | explained).items()
-    }
+    found: dict[str, list[KnownPlan]] = {}
+    for folder in (FOLDER, EXPLAINED):
+        for path in sorted(folder.glob(f"*/{PLANS}")):
+            found.setdefault(path.parent.name, []).append(KnownPlan.of(path))
+    return found

@@ -18,10 +18,12 @@ from kvproof.gate.difference.workload import (
     Plays,
 )
 from kvproof.gate.side import around_scheduler
+from kvproof.live.availability import installed
 from kvproof.model.events import describe
-from kvproof.model.files.folders import made_folder
-from kvproof.model.files.writing import write_fresh
+from kvproof.model.finding import Finding
 from kvproof.model.plans import connector, engine
+from kvproof.model.traces.lines import NamedConnector
+from kvproof.model.traces.trace import PlanRun, write_in
 
 
 def driven(
@@ -53,22 +55,12 @@ def in_words(found: Fixed) -> tuple[str, ...]:
     return tuple(connector.lines(found.plan))
 
 
-def write_plan(found: Planned, stem: str, folder: Path) -> Path:
-    """Write a plan to a new file, which is named after its kind and this. Raises UsageError."""
-    made_folder(folder)
-    kind = ENGINE if isinstance(found, Engine) else "connector"
-    text = msgspec.json.format(msgspec.json.encode(found.plan), indent=2).decode()
-    return write_fresh(folder, f"{kind}-{stem}", ".json", text + "\n")
-
-
-def written(
-    found: Planned, rule: str, folder: Path
-) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
-    """Write the plan of a break of this check. Returns the path, the plan in words, and the words
-    of the command that shows it again. Raises UsageError."""
-    path = write_plan(found, rule, folder)
+def written(found: Planned, finding: Finding, stem: str, folder: Path, tree: str = "") -> Path:
+    """Write the plan of a finding, of the vLLM in the folder `tree` where it is not the installed
+    one, to a new file, which is named after its kind and this. Raises UsageError."""
+    vllm = installed()
     if isinstance(found, Engine):
-        return path, in_words(found), ("replay", str(path))
-    from kvproof.gate.side import connector_plans
-
-    return path, in_words(found), (*connector_plans.command(found), "--replay", str(path))
+        run = PlanRun(found.plan, finding=finding, vllm=vllm, tree=tree)
+        return write_in(folder, f"{ENGINE}-{stem}", run)
+    run = PlanRun(found.plan, NamedConnector(found.connector), finding, vllm=vllm, tree=tree)
+    return write_in(folder, f"connector-{stem}", run)

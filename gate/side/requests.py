@@ -171,10 +171,11 @@ def _recorded(request: RecordRun) -> Recorded:
     found = request.found
     if found.plan is not None:
         try:
-            path, words, command = plans.written(found.plan, request.stem, Path(request.folder))
+            folder = Path(request.folder)
+            path = plans.written(found.plan, found.finding, request.stem, folder, _tree())
         except UsageError as error:
             return Recorded(error=str(error))
-        return Recorded(str(path), words, command=command)
+        return Recorded(str(path), plans.in_words(found.plan))
     try:
         machine = unmade.made(found.cluster)
     except EngineUnmade:

@@ -144,8 +144,7 @@ def converted(data: Any, kind: type[Declared], source: str, use: str) -> Declare
 KINDS = {
     "schema": "a trace or a record",
     "engines": "a cluster file",
-    "engine": "the plan of a connector",
-    "layers": "the plan of an engine core",
+    "actions": "a plan of kvproof before plans had a schema",
 }
 """The kinds of files, each by a field that only it has."""
 

@@ -4,11 +4,12 @@ it can be shrunk, kept in a file and played again."""
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 from msgspec.structs import replace
 
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.config_options import ConfigOptions, in_words
+from kvproof.model.plans.part import PlanPart
 from kvproof.model.state import SAMPLED
 
 FAMILIES = (
@@ -52,7 +53,7 @@ PLACEHOLDER = "_"
 """The token of a prompt at the positions of an image."""
 
 
-class Image(Struct, frozen=True, forbid_unknown_fields=True):
+class Image(PlanPart, frozen=True):
     """An image in a prompt: `tokens` tokens from position `at` on. Two images with equal `which`
     and `tokens` are the same image. `before` and `behind` are the numbers of placeholder tokens
     beside it that belong to no image."""
@@ -84,7 +85,7 @@ TOKEN_0 = "∅"
 """The letter of the token with the id 0 in the content of a slot."""
 
 
-class Rows(Struct, frozen=True, forbid_unknown_fields=True):
+class Rows(PlanPart, frozen=True):
     """Embeddings that a request gives for `tokens` tokens of its prompt from position `at` on,
     beside token ids for the others (`prompt_embeds`). If they are not `used`, these positions have
     the token with the id 0 all the same (`prompt_is_token_ids`)."""
@@ -94,7 +95,7 @@ class Rows(Struct, frozen=True, forbid_unknown_fields=True):
     used: bool = True
 
 
-class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=True):
+class SubmitRequest(PlanPart, frozen=True, tag="Submit"):
     """A request arrives. Its prompt is the first `tokens` tokens of a family. `beside` is the cache
     salt or the LoRA adapter on which its KV depends too. With `computes_all` it reads no cache,
     because it asks for the log-probabilities of its prompt. Its `images` are in order, and are cut
@@ -157,24 +158,24 @@ class SubmitRequest(Struct, frozen=True, tag="Submit", forbid_unknown_fields=Tru
         return "".join(text)
 
 
-class RunSteps(Struct, frozen=True, tag="Step", forbid_unknown_fields=True):
+class RunSteps(PlanPart, frozen=True, tag="Step"):
     """The engine's loop goes round this many times."""
 
     times: Annotated[int, Meta(ge=1, le=64)] = 1
 
 
-class AbortRequest(Struct, frozen=True, tag="Abort", forbid_unknown_fields=True):
+class AbortRequest(PlanPart, frozen=True, tag="Abort"):
     """The client of a running or waiting request disconnects: of the request at this place in the
     list, modulo its length."""
 
     which: Annotated[int, Meta(ge=0, le=63)] = 0
 
 
-class Drain(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Drain(PlanPart, frozen=True, tag=True):
     """No requests arrive until the engine says that it has no more work."""
 
 
-class ResetCache(Struct, frozen=True, tag="Reset", forbid_unknown_fields=True):
+class ResetCache(PlanPart, frozen=True, tag="Reset"):
     """The engine's own prefix cache is reset, if no block is in use. With `running`, running
     requests are preempted first; with `connector`, the connector's cache is reset too."""
 
@@ -182,17 +183,17 @@ class ResetCache(Struct, frozen=True, tag="Reset", forbid_unknown_fields=True):
     connector: bool = False
 
 
-class PauseEngine(Struct, frozen=True, tag="Pause", forbid_unknown_fields=True):
+class PauseEngine(PlanPart, frozen=True, tag="Pause"):
     """The engine is paused: it schedules no request, or no new one. `Drain` ends the pause."""
 
     new: bool = False
 
 
-class ResumeEngine(Struct, frozen=True, tag="Resume", forbid_unknown_fields=True):
+class ResumeEngine(PlanPart, frozen=True, tag="Resume"):
     """A pause ends."""
 
 
-class Forget(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Forget(PlanPart, frozen=True, tag=True):
     """The memory behind the connector loses all its content, or a `part` of it: another process
     makes room, and what is left no longer belongs together."""
 
@@ -204,7 +205,7 @@ Call = Literal["", "look-up", "get", "put"]
 copies from one engine to the other."""
 
 
-class Fail(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Fail(PlanPart, frozen=True, tag=True):
     """The next calls of the memory behind the connector fail; with `raises`, by an exception. Of
     files that are read together, one is gone. Only calls of one kind fail if it is given as `call`.
     Of a call for several values, that for one `value` alone fails, if its place is given, modulo
@@ -220,7 +221,7 @@ Who = Literal["first", "second", "store"]
 """Whose loop stands: that of the first or of the second engine, or of the store."""
 
 
-class Stand(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Stand(PlanPart, frozen=True, tag=True):
     """A loop stands for so many steps, and its sockets stay open: that of the `first` engine or,
     where there are two, of the `second`, or that of the threads which store and load for the
     connector. Messages to it wait. It goes on early once the other engine has nothing more to do,
@@ -244,7 +245,7 @@ Narrow = Literal["", "P", "D"]
 """Which of a pair of engines has blocks that are half as wide as those of the other one."""
 
 
-class Restart(Struct, frozen=True, tag=True, forbid_unknown_fields=True):
+class Restart(PlanPart, frozen=True, tag=True):
     """The engine finishes its work and is shut down, and another process starts an engine over the
     same memory behind the connector, of `another` model or type of values. The next such action
     undoes this change."""
@@ -275,7 +276,7 @@ STORE_ANSWERS: Options = (("offload_prompt_only", False), ("save_decode_cache", 
 """The settings of vLLM's connectors that make them store answers, too."""
 
 
-class Copies(Struct, frozen=True, forbid_unknown_fields=True):
+class Copies(PlanPart, frozen=True):
     """Background copies: their end is reported `steps` steps after they are submitted. A copy is
     made when it is submitted or, if `late`, just before the report."""
 
@@ -283,7 +284,7 @@ class Copies(Struct, frozen=True, forbid_unknown_fields=True):
     steps: Annotated[int, Meta(ge=0, le=8)] = 0
 
 
-class ConnectorPlan(Struct, frozen=True, forbid_unknown_fields=True):
+class ConnectorPlan(PlanPart, frozen=True):
     """An episode: the engine, what vLLM does after a failed load, when copies are made, and the
     actions in order. After the last action the engine is drained and shut down; if it `stops`, it
     is shut down at once, with all work in progress. With `local`, the windows of the engine are

@@ -3,12 +3,13 @@ data. It is made from a seed, printed, made smaller, kept in a file and carried 
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from kvproof.model.counted import counted
 from kvproof.model.plans.config_options import ConfigOptions, in_words
 from kvproof.model.plans.connector import Copies, copies_in_words
 from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action, words
+from kvproof.model.plans.part import PlanPart
 
 Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink", "ring"]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
@@ -28,7 +29,7 @@ WINDOWS: tuple[Kind, ...] = ("window", "window mla")
 """The kinds of layers that read the last tokens alone."""
 
 
-class Layer(Struct, frozen=True, forbid_unknown_fields=True):
+class Layer(PlanPart, frozen=True):
     """A layer with a KV cache. Its blocks have `block` tokens. A token has `heads` vectors of
     `width` numbers for K, and as many for V (none for MLA, also in a window, and none for the
     hidden states that an engine keeps for its user); a number has `bytes`. A Mamba layer has a
@@ -63,7 +64,7 @@ class Layer(Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-class EnginePlan(Struct, frozen=True, forbid_unknown_fields=True):
+class EnginePlan(PlanPart, frozen=True):
     """The plan of an engine core: what it is started with, and then the actions of its clients,
     which its loop gets. Each of the pipeline stages has `ranks` workers with equal layers. A step
     computes at most `chunk_tokens` tokens; with `overlaps`, one may begin before the output of the

@@ -2,7 +2,9 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import Meta
+
+from kvproof.model.plans.part import PlanPart
 
 Small = Annotated[int, Meta(ge=0, le=64)]
 Name = Annotated[str, Meta(max_length=16)]
@@ -14,7 +16,7 @@ LENGTH = 16
 """The largest number of tokens of a request, its answer included."""
 
 
-class _Action(Struct, frozen=True, tag_field="kind", forbid_unknown_fields=True):
+class _Action(PlanPart, frozen=True, tag_field="kind"):
     """An action of a plan. It happens `after` further moments of the loop. A moment is a look at
     the message queue, or a wait for a step's output. A loop that waits for a message gets the next
     action at once."""

@@ -24,7 +24,7 @@ from kvproof.model.records.lines import (
 from kvproof.model.traces import trace_reader
 from kvproof.model.traces.line_reader import Format, Line, LineReader
 from kvproof.model.traces.lines import End, EndLine, FindingLine, Found
-from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace import PlanRun, Trace
 
 SIZE_MAX_MIB = 64
 """The size of the largest record that is read, in MiB."""
@@ -78,16 +78,16 @@ def read(path: Path) -> Record:
     return _Reader(path, read_text(path, "record file", SIZE_MAX_MIB), FORMAT).record()
 
 
-def read_either(path: Path) -> Trace | Record:
-    """The trace or the record in a file: its first line says which. Raises UsageError where it is
-    neither."""
+def read_either(path: Path) -> Trace | PlanRun | Record:
+    """The trace, the plan or the record in a file: its first line says which. Raises UsageError
+    where it is none of them."""
     with opened(path, "trace file", SIZE_MAX_MIB) as file:
         first = file.readline(HEADER_MAX)
     try:
         kind = msgspec.json.decode(first, type=_Kind).kind
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         kind = ""
-    return read(path) if kind == KIND else trace_reader.read(path)
+    return read(path) if kind == KIND else trace_reader.read_run(path)
 
 
 class _Kind(msgspec.Struct):

@@ -17,14 +17,19 @@ Declared = TypeVar("Declared", bound=Struct)
 Line = dict[str, Any]
 
 
+READS_OLDER = "53d205f8"
+"""The commit of kvproof that reads traces of schema 4, and plans, which had no schema."""
+
+
 class Format(NamedTuple):
     """A kind of file: its name in errors, what its first line says, the only schema that kvproof
-    reads, and what records such a file."""
+    reads, what records such a file or reads an older one, and what the first line said before."""
 
     what: str
     kind: str
     schema: int
     recorded_by: str
+    kind_before: str = ""
 
     @property
     def whole(self) -> str:
@@ -74,6 +79,10 @@ class LineReader:
         self.number += 1
         if self.number > len(self.lines):
             self.fail(f"is missing: the {self.form.what} was cut off before its end record")
+        if self.number == 1 and self.kind == KINDS["actions"]:
+            raise UsageError(
+                f"{self.path} is {self.kind}. Use commit {READS_OLDER} of kvproof, which reads it."
+            )
         if self.number == 1 and self.kind not in ("", KINDS["schema"]):
             raise UsageError(f"{self.path} is {self.kind}. Use {self.form.whole}.")
         if self.lines == [""] and not self.ended:
@@ -89,8 +98,8 @@ class LineReader:
 
     def _check_schema(self, record: Line) -> None:
         """Check the schema that the first line names. Only one schema is read."""
-        what, kind, read, recorded_by = self.form
-        if record.get("kind") != kind:
+        what, kind, read, recorded_by, kind_before = self.form
+        if record.get("kind") not in (kind, kind_before):
             self.fail(f"does not say kind {kind}", f"a {what} file, not another kind of file")
         schema = self.typed(record, _Start).schema
         if schema > read:

@@ -1,7 +1,8 @@
-"""The lines of a trace file as declared types.
+"""The lines of a run file as declared types.
 
-The first line is a `Header`. Then each event has an `EventLine`. A `FindingLine` may follow. The
-last line is an `EndLine`.
+The first line is a `Header`, a `ConnectorHeader` or a `CoreHeader`. Then each event has a line: an
+`EventLine`, an `ActionLine` or a `MessageLine`. A `FindingLine` may follow. The last line is an
+`EndLine`.
 """
 
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -12,10 +13,13 @@ from kvproof.model.because import About, Reason
 from kvproof.model.config import Cluster
 from kvproof.model.events import Count, Event
 from kvproof.model.finding import Finding
+from kvproof.model.plans import connector, messages
+from kvproof.model.plans.connector import ConnectorPlan
+from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.wording import literal
 
-SCHEMA: Final = 4
-KIND: Final = "kvproof-trace"
+SCHEMA: Final = 5
+KIND: Final = "kvproof-run"
 
 
 class Line(Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,16 +35,45 @@ class Versions(Line, frozen=True):
     tree: str | UnsetType = UNSET
 
 
-class Header(Line, frozen=True):
-    """The first line: what the events happened to. `config` is a cluster, as in cluster files."""
+class _Header(Line, frozen=True, tag_field="of"):
+    """The first line: what the events happened to, which is tagged as `of`."""
 
-    schema: Literal[4]
-    kind: Literal["kvproof-trace"]
+    schema: Literal[5]
+    kind: Literal["kvproof-run"]
+    versions: Versions
+    seed: int
+
+
+class Header(_Header, frozen=True, tag="cluster"):
+    """The first line of a trace. `config` is a cluster, as in cluster files."""
+
     config: Cluster
     faults: tuple[str, ...]
     machine: Literal["model", "live"]
-    versions: Versions
-    seed: int
+
+
+class NamedConnector(Line, frozen=True, omit_defaults=True):
+    """A connector of a plan: its name, as `kvproof connector` takes it, its settings
+    (`kv_connector_extra_config`), and whether it `keeps_prompts` by the word of its user."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+    extra: dict[str, Any] = {}
+    keeps_prompts: bool = False
+
+
+class ConnectorHeader(_Header, frozen=True, tag="connector"):
+    """The first line of the plan of an engine with a connector, which real vLLM carries out.
+    `config` is the plan without its actions."""
+
+    connector: NamedConnector
+    config: ConnectorPlan
+
+
+class CoreHeader(_Header, frozen=True, tag="engine core"):
+    """The first line of the plan of an engine core, which real vLLM carries out. `config` is the
+    plan without its actions."""
+
+    config: EnginePlan
 
 
 class EventLine(Line, frozen=True):
@@ -52,6 +85,20 @@ class EventLine(Line, frozen=True):
     event: Event
     changed: dict[str, Any] | UnsetType = UNSET
     removed: tuple[str, ...] | UnsetType = UNSET
+
+
+class ActionLine(Line, frozen=True):
+    """One action on an engine with a connector. `step` counts from 1."""
+
+    step: Count
+    event: connector.Action
+
+
+class MessageLine(Line, frozen=True):
+    """One action of the clients of an engine core. `step` counts from 1."""
+
+    step: Count
+    event: messages.Action
 
 
 class Found(Line, frozen=True):
@@ -76,10 +123,22 @@ class Found(Line, frozen=True):
         return Finding(self.invariant, tuple(reasons), self.about)
 
 
+class Cause(Line, frozen=True, omit_defaults=True):
+    """What the cause of a known finding needs: ingredients by name, without any of which its plan
+    breaks the check no longer. Where it needs an option of the connector, `instead` is a connector
+    of the kit that is without it. For the death of an engine, `death` is the exception and the
+    function."""
+
+    needs: tuple[str, ...] = ()
+    instead: str = ""
+    death: str = ""
+
+
 class FindingLine(Line, frozen=True):
-    """The line with a finding."""
+    """The line with a finding. What is known of its cause is there in a plan of findings/."""
 
     finding: Found
+    cause: Cause | UnsetType = UNSET
 
 
 class End(Line, frozen=True):
@@ -94,4 +153,5 @@ class EndLine(Line, frozen=True):
     end: End
 
 
-AnyLine: TypeAlias = Header | EventLine | FindingLine | EndLine
+AnyHeader: TypeAlias = Header | ConnectorHeader | CoreHeader
+AnyLine: TypeAlias = AnyHeader | EventLine | ActionLine | MessageLine | FindingLine | EndLine

@@ -1,24 +1,37 @@
-"""Reads a trace file, and checks that its events and findings name things that the cluster has.
-Each error names the line."""
+"""Reads a run file, and checks that the events and the finding of a trace name things that the
+cluster has. Each error names the line."""
 
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 from msgspec import UNSET, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import transfer_names
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.events import Event, Evict, Schedule
-from kvproof.model.files.reading import read_text
+from kvproof.model.files.reading import read_text, shown
 from kvproof.model.finding import Finding
+from kvproof.model.plans.messages import ACTIONS_MAX
 from kvproof.model.state import initial
-from kvproof.model.traces.line_reader import Format, LineReader
-from kvproof.model.traces.lines import KIND, SCHEMA, EventLine, FindingLine, Header
+from kvproof.model.traces.line_reader import READS_OLDER, Format, LineReader
+from kvproof.model.traces.lines import (
+    KIND,
+    SCHEMA,
+    ActionLine,
+    AnyHeader,
+    ConnectorHeader,
+    CoreHeader,
+    EventLine,
+    FindingLine,
+    Header,
+    MessageLine,
+)
 from kvproof.model.traces.restored import checked
 from kvproof.model.traces.state_diff import Change, flat, patched
-from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace import PlanRun, Trace
 
 REQUESTS = ("request", "needy", "failed", "accepted")
 """Fields of events, choices and findings with the names of requests or transfers."""
@@ -58,30 +71,80 @@ SIZE_MAX_MIB = 16
 EVENTS_MAX = 10_000
 """The number of events of the largest trace that is read."""
 
-FORMAT = Format("trace", KIND, SCHEMA, "kvproof explore or kvproof sample")
+RECORDED_BY = f"commit {READS_OLDER} of kvproof, which reads it, or kvproof explore"
+FORMAT = Format("trace", KIND, SCHEMA, RECORDED_BY, "kvproof-trace")
 
 
 def read(path: Path) -> Trace:
-    """The trace in a file.
+    """The trace in a file. Raises UsageError as `read_run`, and where it is a plan."""
+    run = read_run(path)
+    if isinstance(run, PlanRun):
+        raise UsageError(
+            f"{shown(path)} is a plan, which has no states. Use kvproof replay or kvproof report "
+            "with it, or a trace."
+        )
+    return run
+
+
+def read_run(path: Path) -> Trace | PlanRun:
+    """The run in a file.
 
     Raises UsageError where it cannot be read, is cut off or has another schema, where a line is not
     of its declared type, where it names something that the cluster does not have, or where its
     changes give no state.
     """
-    return trace_in(path, read_text(path, "trace file", SIZE_MAX_MIB))
-
-
-def trace_in(path: Path, text: str) -> Trace:
-    """The trace in the text of a file. Raises UsageError as `read`."""
-    return _Reader(path, text, FORMAT).trace()
+    return _Reader(path, read_text(path, "trace file", SIZE_MAX_MIB), FORMAT).run()
 
 
 class _Reader(LineReader):
-    """The lines of a trace file."""
+    """The lines of a run file."""
 
-    def trace(self) -> Trace:
-        """Read all lines of the file into a trace."""
-        header = self.typed(self.next(), Header)
+    def run(self) -> Trace | PlanRun:
+        """Read all lines of the file."""
+        header = self.typed(self.next(), cast("type[Any]", AnyHeader))
+        return self.trace(header) if isinstance(header, Header) else self.plan(header)
+
+    def plan(self, header: ConnectorHeader | CoreHeader) -> PlanRun:
+        """Read the actions of a plan, and what it broke."""
+        of_connector = isinstance(header, ConnectorHeader)
+        if header.config.actions:
+            self.fail("has actions in its header", "one line for each action")
+        actions: list[Any] = []
+        found: FindingLine | None = None
+        record = self.next()
+        while "event" in record:
+            line: Any = self.typed(record, ActionLine if of_connector else MessageLine)
+            self.check_step(
+                line.step, len(actions) + 1, EVENTS_MAX if of_connector else ACTIONS_MAX
+            )
+            actions.append(line.event)
+            record = self.next()
+        if "finding" in record:
+            found = self.typed(record, FindingLine)
+            record = self.next()
+        if "end" not in record:
+            self.fail("has no field event, finding or end")
+        self.check_end(record, len(actions))
+        return PlanRun(
+            plan=replace(header.config, actions=tuple(actions)),
+            connector=header.connector if isinstance(header, ConnectorHeader) else None,
+            finding=found.finding.finding if found else None,
+            cause=(found.cause or None) if found else None,
+            seed=header.seed,
+            vllm=header.versions.vllm,
+            tree=header.versions.tree or "",
+            kvproof=header.versions.kvproof,
+        )
+
+    def check_step(self, step: int, wanted: int, most: int) -> None:
+        """Check the number of an event."""
+        if wanted > most:
+            self.fail(f"has event {wanted}", f"a run of at most {most} events")
+        if step != wanted:
+            self.fail(f"is step {step} where step {wanted} belongs")
+
+    def trace(self, header: Header) -> Trace:
+        """Read the events of a cluster into a trace."""
         cluster = header.config
         state = flat(initial(cluster))
         events: list[Event] = []
@@ -120,10 +183,7 @@ class _Reader(LineReader):
 
     def event(self, cluster: Cluster, line: EventLine, step: int) -> tuple[Event, Change | None]:
         """Read the event of a line, and its changes if they are recorded."""
-        if step > EVENTS_MAX:
-            self.fail(f"has event {step}", f"a trace of at most {EVENTS_MAX} events")
-        if line.step != step:
-            self.fail(f"is step {line.step} where step {step} belongs")
+        self.check_step(line.step, step, EVENTS_MAX)
         if isinstance(line.event, Schedule) and line.event.chose is None:
             self.fail("has a Schedule without what it chose")
         with self.located():

@@ -6,7 +6,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import msgspec
 import pytest
 
 from kvproof.gate.difference.protocol import Accepts
@@ -23,6 +22,9 @@ from kvproof.live.connectors.shipped import SHIPPED, Shipped
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.store import Storeless
 from kvproof.model.plans.connector import ConnectorPlan, Drain, ResetCache, SubmitRequest
+from kvproof.model.traces.lines import NamedConnector
+from kvproof.model.traces.trace import PlanRun
+from kvproof.model.traces.trace_reader import read_run
 from tests import fake_sides
 from tests.connectors.mistakes import RULE_OF
 from tests.connectors.played import AGAIN, BESIDE_WINDOW, FULL, engine_of
@@ -94,11 +96,13 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
         short = shorter(found, one, float("inf")).found
         assert short.length <= one.found.length
         assert short.plan is not None
-        path, words, command = side_plans.written(short.plan, rule, tmp_path)
-        assert command[:2] == ("connector", wrong)
-        assert len(words) > short.length
-        plan = msgspec.json.decode(path.read_bytes(), type=ConnectorPlan)
-        assert rule in {each.invariant for each in play(TestedConnector(wrong), plan).findings}
+        path = side_plans.written(short.plan, short.finding, rule, tmp_path)
+        kept = read_run(path)
+        assert isinstance(kept, PlanRun)
+        assert kept.connector == NamedConnector("ours")
+        assert len(kept.lines) > short.length
+        assert isinstance(kept.plan, ConnectorPlan)
+        assert rule in {each.invariant for each in play(TestedConnector(wrong), kept.plan).findings}
     for found in both(wrong, right):
         assert not found.introduced
         told = {(kind, one.found.signature.check) for kind, one in found.of_base()}

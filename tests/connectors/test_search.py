@@ -1,12 +1,12 @@
 """The search for a plan that breaks a check ends in that plan made smaller, or in the first one."""
 
+import json
 import shlex
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 from kvproof.gate.connectors import alone, search
@@ -21,6 +21,8 @@ from kvproof.live.fakes import copies, streams
 from kvproof.live.fakes.peers import PeerContext
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
+from kvproof.model.traces.lines import NamedConnector
+from kvproof.model.traces.trace import PlanRun, write_in
 from tests.connectors.mistakes import DiesAtShutdown
 from tests.connectors.played import LOADED
 from tests.connectors.store import GlobalStore, SaltlessStore
@@ -113,10 +115,11 @@ def test_another_wrong_call_is_one(call: str) -> None:
 def test_settings_with_which_vllm_makes_no_connector_are_bad_input(
     refused: Any, extra: str, tmp_path: Path
 ) -> None:
-    name, plan = "OffloadingConnector", tmp_path / "plan.json"
-    plan.write_bytes(msgspec.json.encode(ALONE[0]))
-    for more in (("--examples", "1"), ("--replay", str(plan))):
-        text = refused("connector", name, "--extra", extra, *more)
+    name = "OffloadingConnector"
+    plan = write_in(tmp_path, "plan", PlanRun(ALONE[0], NamedConnector(name, json.loads(extra))))
+    search = "connector", name, "--extra", extra, "--examples", "1"
+    for command in (search, ("replay", str(plan))):
+        text = refused(*command)
         assert f"{name} cannot be made" in text
         assert "spec.py, line" in text
 
@@ -139,7 +142,7 @@ def test_the_printed_command_replays_with_the_settings_of_the_search(
     broken, command = out.splitlines()[0], out[out.index("Replay it: ") :].splitlines()[0]
     program, *arguments = shlex.split(command.removeprefix("Replay it: "))
     assert program == "kvproof"
-    assert arguments[2:5] == [*settings[1:3], settings[0]]
+    assert arguments[0] == "replay"
     code, out, _ = run(*arguments)
     assert (code, out.splitlines()[0]) == (1, broken)
 
