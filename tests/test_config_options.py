@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -16,7 +17,7 @@ from kvproof.model.config import Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans import connector, engine
 from kvproof.model.plans.config_options import ConfigOption
-from kvproof.model.plans.connector import bare
+from kvproof.model.plans.connector import ConnectorPlan, bare
 from kvproof.model.plans.engine import given
 from tests.packages import package
 
@@ -33,6 +34,50 @@ class SchedulerConfig:
     scheduler_cls: str | type[object] | None = None
     layers: list[str] = field(default_factory=list)
 """
+
+
+CONNECTOR = """
+class Store:
+    def __init__(self, extra_config, path):
+        self.eager = extra_config.get("eager", False)
+        self.asks = self.config.get_from_extra_config(
+            "asks", True
+        )
+        self.path = extra_config.get("path", "/tmp")
+"""
+
+
+def test_settings_of_connectors_with_a_boolean_default_are_options(tmp_path: Path) -> None:
+    files = {"distributed/kv_transfer/store.py": CONNECTOR, "v1/other.py": CONNECTOR}
+    found = named(["eager", "asks", "path"], [Package(package(tmp_path, files))])
+    both = [(name, value) for name in ("eager", "asks") for value in (False, True)]
+    assert found == tuple(ConfigOption("connector", *each) for each in both)
+
+
+@pytest.mark.live
+def test_a_connector_has_the_settings_of_a_plan() -> None:
+    """One that it does not know has no effect."""
+    pytest.importorskip("vllm")
+    from kvproof.live.connectors.episode import play
+    from kvproof.live.connectors.shipped import SHIPPED
+
+    subject = SHIPPED["offloading"].subject
+    plan = bare(Group("full", 4))
+    played = [
+        play(subject, replace(plan, config_options=chosen))
+        for chosen in ((), (ConfigOption("connector", "no_such", True),))
+    ]
+    assert played[0].findings == played[1].findings == ()
+
+
+@pytest.mark.parametrize("value", ["os", 1])
+def test_a_plan_names_no_module(value: Any) -> None:
+    """vLLM imports the module that a setting of a connector names."""
+    with pytest.raises(ValueError, match="Use true or false"):
+        ConfigOption("connector", "spec_module_path", value)
+    plan = msgspec.to_builtins(bare(Group("full", 4)))
+    with pytest.raises(msgspec.ValidationError, match="options"):
+        msgspec.convert(plan | {"options": [["spec_module_path", "os"]]}, ConnectorPlan)
 
 
 def test_changed_code_names_options_and_their_types_say_the_values(tmp_path: Path) -> None:

@@ -122,9 +122,11 @@ def of_engines(seed: int, part: int = 0) -> Engines:
 
 
 def with_option(option: ConfigOption, connectors: Iterable[str], seed: int) -> Iterator[Random]:
-    """Random engines with an option that kvproof does not model, and plans for these connectors."""
+    """Random engines with an option that kvproof does not model, and plans for these connectors;
+    with a setting of connectors the plans alone."""
     name, chosen = f"with {option.words}", (option,)
-    yield Engines(f"engines {name}", seed * SEEDS + OTHERS, ENGINES, config_options=chosen)
+    if option.of != "connector":
+        yield Engines(f"engines {name}", seed * SEEDS + OTHERS, ENGINES, config_options=chosen)
     for each in connectors:
         called = f"plans for {each} {name}"
         yield Plays(called, each, seed * SEEDS + OTHERS, PLAYS, config_options=chosen)

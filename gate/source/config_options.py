@@ -1,12 +1,14 @@
 """Options of vLLM's configs that changed code names, and that kvproof does not model.
 
 They are found by reading: a field of `SchedulerConfig` or `CacheConfig` whose name stands in a
-changed statement, or in a condition of it. Values come of its type: both of a boolean, each text
-that the type lists, and a few numbers. Fields without such a type name a class, a path or a list:
-they are left out.
+changed statement, or in a condition around it. Values come of its type: both of a boolean, each
+text that the type lists, and a few numbers. Fields without such a type name a class, a path or a
+list: they are left out. Of the settings of connectors (`kv_connector_extra_config`), those whose
+default is a boolean.
 """
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from kvproof.gate.source.files import Package
@@ -20,6 +22,14 @@ CLASSES: dict[Config, tuple[str, str]] = {
 
 NUMBERS = 1, 4, 16
 """The values of an option that is a number."""
+
+CONNECTORS = "distributed/kv_transfer/", "v1/kv_offload/", "v1/simple_kv_offload/"
+"""The folders of the code of connectors."""
+
+SETTING = re.compile(
+    r"""(?:extra_config(?:\(\))?\.get|get_from_extra_config)\(\s*"(\w+)",\s*(?:True|False)\b"""
+)
+"""Reads a setting of a connector whose default is a boolean."""
 
 OPTIONS_MAX = 8
 """The most options that are tried."""
@@ -42,8 +52,16 @@ def named(words: Iterable[str], packages: Iterable[Package]) -> tuple[ConfigOpti
     """The options of these vLLMs that one of these words names, with each value: `OPTIONS_MAX` at
     most."""
     wanted = frozenset(words) - MODELLED
-    found = (each for package in packages for each in _options(package) if each.name in wanted)
-    return tuple(dict.fromkeys(found))[:OPTIONS_MAX]
+    every = (each for package in packages for of in (_options, _settings) for each in of(package))
+    return tuple(dict.fromkeys(each for each in every if each.name in wanted))[:OPTIONS_MAX]
+
+
+def _settings(package: Package) -> Iterator[ConfigOption]:
+    for file, path in sorted(package.files.items()):
+        if file.startswith(CONNECTORS):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            for name in SETTING.findall(text):
+                yield from (ConfigOption("connector", name, value) for value in (False, True))
 
 
 def _options(package: Package) -> Iterator[ConfigOption]:

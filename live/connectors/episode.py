@@ -107,7 +107,9 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
         raise RefusedPlan(why, "a plan without embeddings")
     past, tally = Past(), Tally()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
-        settings = subject.settings(Path(folder), plan.options)
+        of_connector = (each for each in plan.config_options if each.of == "connector")
+        unmodelled = ((each.name, bool(each.value)) for each in of_connector)
+        settings = subject.settings(Path(folder), (*plan.options, *unmodelled))
         clock = Clock(plan.copies, subject.by_block, plan.buffered)
         memory = Memory(Path(folder))
         # Of several engines, what one has stored another may be offered.
@@ -121,10 +123,12 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
             try:
                 engine = made(plan, settings, clock)
             except (Exception, AdapterDrift) as error:
-                if not (plan.options or plan.unlike) or not _refuses(error):
+                chosen = plan.options or plan.config_options or plan.unlike
+                if not chosen or not _refuses(error):
                     raise
                 stack.close()
-                play(subject, replace(plan, actions=(), options=(), unlike=""))
+                plain = replace(plan, actions=(), options=(), config_options=(), unlike="")
+                play(subject, plain)
                 raise _refused(plan, error) from error
             stack.enter_context(contextlib.closing(engine))
             for at, action in enumerate((*plan.actions, Drain()), 1):

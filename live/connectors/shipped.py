@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.fakes.clock import LEASE_S
-from kvproof.model.plans.connector import Another, Unlike
+from kvproof.model.plans.connector import Another, Options, Unlike
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
 
@@ -138,7 +138,7 @@ ROOMY = _offloading(
     options=(ANSWERS,),
 )
 """Room for more prompts than an episode has, so that none is forgotten."""
-ON_DISK = (
+ON_DISK: Options = (
     ("kv_offload_backend", "disk"),
     ("disk_path", "{tmp}/kv"),
     ("disk_capacity_bytes", 2**12),

@@ -8,22 +8,29 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-Config = Literal["scheduler", "cache"]
-"""The config of vLLM that has an option: `SchedulerConfig` or `CacheConfig`."""
+Config = Literal["scheduler", "cache", "connector"]
+"""The config of vLLM that has an option: `SchedulerConfig`, `CacheConfig`, or the
+`kv_connector_extra_config` of a connector."""
 
 
 class ConfigOption(Struct, frozen=True, forbid_unknown_fields=True):
     """A value for one option. A text is one of those that the type of the option lists; never a
-    name of a module, a class or a file (`live.options.chosen`)."""
+    name of a module, a class or a file (`live.options.chosen`). Settings of connectors have no
+    types: they are booleans. Raises ValueError."""
 
     of: Config
     name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", max_length=64)]
     value: bool | int | Annotated[str, Meta(max_length=64)]
 
+    def __post_init__(self) -> None:
+        if self.of == "connector" and not isinstance(self.value, bool):
+            raise ValueError(f"{self.words} is no option of a plan. Use true or false.")
+
     @property
     def words(self) -> str:
         """The option in words."""
-        return f"{self.of}_config.{self.name}={self.value!r}"
+        config = "kv_connector_extra" if self.of == "connector" else self.of
+        return f"{config}_config.{self.name}={self.value!r}"
 
 
 ConfigOptions = Annotated[tuple[ConfigOption, ...], Meta(max_length=8)]

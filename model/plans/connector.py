@@ -268,8 +268,9 @@ Action = (
 )
 
 
-Options = tuple[tuple[str, bool | int | str], ...]
-"""Settings of a connector by name (`kv_connector_extra_config`)."""
+Options = tuple[tuple[str, bool | int | Literal["disk", "{tmp}/kv", "true", "users"]], ...]
+"""Settings of a connector by name (`kv_connector_extra_config`). No other text is one: vLLM imports
+the module that some settings name."""
 
 
 STORE_ANSWERS: Options = (("offload_prompt_only", False), ("save_decode_cache", True))
