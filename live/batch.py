@@ -3,9 +3,20 @@
 They are kept from the scheduler's outputs alone, as `GPUModelRunner` and its `BlockTable` do.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvproof.model.state import Table
+
+
+class ComputedPart(NamedTuple):
+    """One request's part of a step: the tokens from `start` to `end` of its text are computed.
+    After them come `rejected` slots of draft tokens that are not accepted. Then it may sample."""
+
+    request: str
+    start: int
+    end: int
+    rejected: int
+    samples: bool
 
 
 class Batch:

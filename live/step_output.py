@@ -6,13 +6,14 @@ from typing import Any
 
 from vllm.v1.outputs import ModelRunnerOutput
 
+from kvproof.live.batch import ComputedPart
 from kvproof.model.state import SAMPLED, Flight
 
 SAMPLED_ID = ord(SAMPLED)
 
 
 def sampled(
-    shares: Iterable[Flight], accepted: Mapping[str, int], **more: Any
+    shares: Iterable[Flight | ComputedPart], accepted: Mapping[str, int], **more: Any
 ) -> ModelRunnerOutput:
     """The output of a step with these parts: a sampled token and the accepted drafts of each
     request whose part reaches the end of its tokens. `more` has further fields, under vLLM's

@@ -113,6 +113,7 @@ class DrivenEngine(ObservedEngine):
         cfg = self.cfg
         executor = self.executor = Executor(cfg.drafts, cfg.steps_in_flight, cfg.overlaps)
         executor.planned, executor.workers, executor.executed = caches, self, self.answers
+        executor.accepts = self.plan.accepted
         self.core = core_of(config, executor, PlannedCore)
         scheduler = self.core.scheduler
         if self.paired:

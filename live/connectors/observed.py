@@ -3,12 +3,13 @@ becomes facts."""
 
 import copy
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from kvproof.live import adapt
 from kvproof.live.arguments import hooked
+from kvproof.live.batch import ComputedPart
 from kvproof.live.connectors import hidden
 from kvproof.live.connectors.earlier import EarlierLoads, EarlierRequests
 from kvproof.live.connectors.listeners import LookUps, NamedPrefixes, Prompts, listen
@@ -17,6 +18,7 @@ from kvproof.live.connectors.worker import ConnectorWorker
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.store_client import StoreClient
 from kvproof.live.observer import shown
+from kvproof.live.step_output import sampled
 from kvproof.model.facts.connectors import (
     Announced,
     AskedAfterReset,
@@ -37,7 +39,7 @@ from kvproof.model.facts.connectors import (
     Unpublished,
 )
 from kvproof.model.plans.connector import ConnectorPlan
-from kvproof.model.state import SAMPLED
+from kvproof.model.state import SAMPLED, Table
 
 
 class LastReset(NamedTuple):
@@ -180,9 +182,11 @@ class ObservedEngine:
         self.looked_up[where] += stats.requests
         self.lookups.count(where, stats)
 
-    def execute(self, output: Any) -> Any:
-        """Carry out a step on all workers. Returns what they report together, as vLLM's executor
-        does."""
+    def execute(
+        self, output: Any, parts: list[ComputedPart], tables: Mapping[str, tuple[Table, ...]]
+    ) -> dict[str, Any]:
+        """Carry out the parts of a step on all workers. Returns what their connectors report
+        together, as vLLM's executor does, by the fields of a `ModelRunnerOutput`."""
         self._note_begun(output)
         self._note_short()
         begin = len(self.facts)
@@ -191,10 +195,13 @@ class ObservedEngine:
         for new in output.scheduled_new_reqs:
             skips = self.scheduler.requests[new.req_id].skip_reading_prefix_cache
             self.facts.append(Begun(new.req_id, new.num_computed_tokens, bool(skips)))
-        results = [worker.execute(self._sent(output)) for worker in self.workers]
-        result = self.reports.aggregate(results) if self.reports is not None else results[0]
+        results = [w.execute(self._sent(output), parts, tables) for w in self.workers]
+        result = results[0]
+        if self.reports is not None:
+            together = self.reports.aggregate([sampled((), {}, **each) for each in results])
+            result["kv_connector_output"] = together.kv_connector_output
         self.facts.extend(StoreClient.take_stored())
-        moved = getattr(result, "kv_connector_output", None)
+        moved = result.get("kv_connector_output")
         if moved is not None:
             for name in ("finished_sending", "finished_recving"):
                 setattr(moved, name, adapt.in_order(getattr(moved, name)))

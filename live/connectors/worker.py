@@ -8,11 +8,11 @@ saved.
 """
 
 import copy
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from kvproof.live import adapt, build, step_output
-from kvproof.live.batch import Batch
+from kvproof.live import adapt, build
+from kvproof.live.batch import ComputedPart
 from kvproof.live.connectors import hidden
 from kvproof.live.connectors.caches import (
     Caches,
@@ -30,7 +30,7 @@ from kvproof.live.fakes.clock import Clock
 from kvproof.model.config import Group
 from kvproof.model.facts.connectors import Fact, Slot, SlotsRead, WrongSlot
 from kvproof.model.plans.connector import ConnectorPlan
-from kvproof.model.state import Flight
+from kvproof.model.state import Table
 
 LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
 
@@ -42,21 +42,11 @@ ELSEWHERE = -1
 """The slot of a token that another rank has (vLLM's `PAD_SLOT_ID`)."""
 
 
-class ComputedPart(NamedTuple):
-    """One request's part of a step: the tokens from `start` to `end` of its text are computed.
-    After them come `rejected` slots of draft tokens that are not accepted."""
-
-    request: str
-    start: int
-    end: int
-    rejected: int = 0
-
-
 class ConnectorWorker:
     """The worker of a rank. `facts` collects the facts about its connector; `owners` says which
     request holds a block, as the scheduler has it; `clock` is the time of its copies. `sharing`
-    maps each layer without a cache of its own to the layer whose cache it reads. `computed` is how
-    many tokens of each request of the batch are computed and not rejected."""
+    maps each layer without a cache of its own to the layer whose cache it reads. `tables` has the
+    block tables of the requests."""
 
     def __init__(
         self,
@@ -89,8 +79,7 @@ class ConnectorWorker:
         kv_cache_config = served.of_worker(scheduler.kv_cache_config)
         names = [name for group in kv_cache_config.kv_cache_groups for name in group.layer_names]
         self.sharing = {f"layers.{len(names)}.attn": names[0]} if plan.shared_layer else {}
-        self.batch = Batch(self.cfg.overlaps)
-        self.computed: dict[str, int] = {}
+        self.tables: Mapping[str, tuple[Table, ...]] = {}
         if plan.uncut:
             self.vllm_config.scheduler_config.disable_chunked_mm_input = True
         ahead = int(plan.drafts_of_layers > 0)
@@ -126,21 +115,24 @@ class ConnectorWorker:
         self.runner = first
         self.calls: Any = first or second
 
-    def execute(self, output: Any) -> Any:
-        """Carry out one `SchedulerOutput`. Returns the `ModelRunnerOutput`."""
+    def execute(
+        self, output: Any, parts: list[ComputedPart], tables: Mapping[str, tuple[Table, ...]]
+    ) -> dict[str, Any]:
+        """Carry out one `SchedulerOutput`, with these parts of requests that have these block
+        tables. Returns the reports of the connectors, by the fields of a `ModelRunnerOutput`."""
+        self.tables = tables
         if not self.rank:
             self.clock.tick()
         self._enter()
         self.state._KV_CONNECTOR_AGENT = self.connector
         self.note_writes()  # of copies in the background, since the last step
-        parts, shares = self._parts(output)
         more: dict[str, Any] = {}
         if self.encoder.room:
             if (loaded := self.encoder.compute(output)) is not None:
                 more["ec_connector_output"] = loaded
             self.facts.extend(self.encoder.done)
             if self.encoder.alone:
-                return step_output.encoded(output, **more)
+                return more
             starts = {part.request: part.start for part in parts}
             self.facts.extend(self.encoder.reads(output, starts))
         if self.runner is not None:
@@ -158,38 +150,12 @@ class ConnectorWorker:
         self._note_order()
         if moved is not None:
             more["kv_connector_output"] = moved
-        return step_output.sampled(shares, self._accepted(output), **more)
+        return more
 
     def _enter(self) -> None:
         """Make this worker the one that works."""
         clock, plan = self.clock, self.plan
         clock.rank, clock.ranks, clock.stripes = self.rank, plan.ranks, plan.stripes
-
-    def _accepted(self, output: Any) -> dict[str, int]:
-        """The number of accepted drafts of each request. A request that waited has, in its first
-        step, at most places for drafts that no drafter has made (vllm#45237); all of them are
-        rejected."""
-        drafts = output.scheduled_spec_decode_tokens
-        begun = {new.req_id for new in output.scheduled_new_reqs}
-        begun |= set(output.scheduled_cached_reqs.resumed_req_ids)
-        return {
-            name: min(len(ids), self.plan.accepted) * (name not in begun)
-            for name, ids in drafts.items()
-        }
-
-    def _parts(self, output: Any) -> tuple[list[ComputedPart], list[Flight]]:
-        for name in (*self.batch.update(output), *(n.req_id for n in output.scheduled_new_reqs)):
-            self.computed.pop(name, None)
-        samples, starts = self.batch.samples(output), self.batch.starts(output)
-        tokens, accepted = output.num_scheduled_tokens, self._accepted(output)
-        parts = []
-        for name, count in tokens.items():
-            # Where steps overlap, the scheduler does not know yet which drafts were rejected.
-            start = min(starts[name], self.computed.get(name, starts[name]))
-            rejected = self.batch.ahead(output, name) - accepted.get(name, 0)
-            self.computed[name] = start + count - rejected
-            parts.append(ComputedPart(name, start, self.computed[name], rejected))
-        return parts, [Flight(name, tokens[name], samples[name]) for name in tokens]
 
     def _forward(self, output: Any, parts: list[ComputedPart]) -> Any:
         from vllm.forward_context import set_forward_context
@@ -228,7 +194,7 @@ class ConnectorWorker:
         here = group.block_size // self.owners.ranks if group.attention else group.block_size
         mapping = []
         for part in parts:
-            table = self.batch.tables[part.request][layer.group]
+            table = self.tables[part.request][layer.group]
             for token in range(part.start, part.end + part.rejected):
                 place = self._place(group, table, token)
                 mapping.append(place[0] * here + place[1] if place else ELSEWHERE)
@@ -245,7 +211,7 @@ class ConnectorWorker:
         for part in parts:
             text = self.text(part.request, part.end)
             beside = len(text) - part.end
-            table = self.batch.tables[part.request][layer.group]
+            table = self.tables[part.request][layer.group]
             if group.attention:
                 for token in range(part.start, part.end + part.rejected):
                     if place := self._place(group, table, token):
@@ -274,7 +240,7 @@ class ConnectorWorker:
         """The blocks that a step fills: the first and last byte of each, its layer and its id."""
         size = self.cfg.groups[layer.group].block_size
         for part in parts:
-            table = self.batch.tables[part.request][layer.group]
+            table = self.tables[part.request][layer.group]
             for block in table[part.start // size : -(-part.end // size)]:
                 yield *self.caches.bytes_of(layer, block), layer.name, block
 
@@ -282,7 +248,7 @@ class ConnectorWorker:
         """Read the state after the tokens before a step, with which a step of a Mamba layer begins.
         Returns it if it is wrong."""
         size = self.cfg.groups[layer.group].block_size
-        block = self.batch.tables[part.request][layer.group][(part.start - 1) // size]
+        block = self.tables[part.request][layer.group][(part.start - 1) // size]
         slot = Slot(layer.name, layer.group, block, 0)
         expected = self.text(part.request, part.start)
         found = self.caches.found(layer, block, 0)
@@ -301,7 +267,7 @@ class ConnectorWorker:
         for part in parts:
             text = self.text(part.request, part.end)
             beside = len(text) - part.end
-            table = self.batch.tables[part.request][layer.group]
+            table = self.tables[part.request][layer.group]
             first = read_from(group, part.start, self.plan.local)
             tokens = {token: self._place(group, table, token) for token in range(first, part.end)}
             read = [(token, place) for token, place in tokens.items() if place]

@@ -8,13 +8,13 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from kvproof.live import adapt
-from kvproof.live.batch import Batch
+from kvproof.live.batch import Batch, ComputedPart
 from kvproof.live.core.grammars import END_OF_REASONING, known
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.observer import shown
-from kvproof.live.step_output import drafted, sampled
+from kvproof.live.step_output import drafted, encoded, sampled
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.state import Flight
+from kvproof.model.state import Table
 
 
 class StepOutput(Future[Any]):
@@ -58,32 +58,40 @@ UNKNOWN = -1
 
 
 class Workers(Protocol):
-    """The workers of the kit, which carry out steps on KV caches with real bytes. Those of an
-    engine that only `encodes` images sample nothing."""
+    """The workers of the kit, which carry out the parts of a step on KV caches with real bytes, and
+    return what their connectors report, by the fields of a `ModelRunnerOutput`. Those of an engine
+    that only `encodes` images sample nothing."""
 
     clock: Clock
     encodes: bool
 
-    def execute(self, output: Any) -> Any: ...
+    def execute(
+        self, output: Any, parts: list[ComputedPart], tables: Mapping[str, tuple[Table, ...]]
+    ) -> dict[str, Any]: ...
 
 
 class _Step(NamedTuple):
-    """A step with tokens: its draft tokens by request, its parts, the number of tokens that each
-    request has before the last one that it samples, and the requests whose draft tokens are
-    rejected. `made` is its output as the workers of the kit have made it; without them, `reported`
-    is the report of transfers. `works` is the number of works of the kit's device until then."""
+    """A step: the scheduler's output, its parts, the number of accepted draft tokens of each
+    request, and the number of tokens of its answer before the last one that it samples, if all
+    drafts are accepted. `more` has the reports of connectors, by the fields of a
+    `ModelRunnerOutput`, and `works` is the number of works of the kit's device until then."""
 
-    drafts: Mapping[str, Sequence[int]]
-    parts: Sequence[Flight]
+    output: Any
+    parts: list[ComputedPart]
+    accepted: dict[str, int]
     before: Mapping[str, int]
-    rejected: set[str]
-    reported: Any = None
-    made: Any = None
+    more: Mapping[str, Any] = {}
     works: int = 0
+
+    @property
+    def drafts(self) -> Mapping[str, Sequence[int]]:
+        """The draft tokens of each request."""
+        drafts: Mapping[str, Sequence[int]] = self.output.scheduled_spec_decode_tokens
+        return drafts
 
     def next_of(self, name: str) -> int:
         """The number of tokens that the answer of a request has after the step, if it samples."""
-        lost = len(self.drafts.get(name, ())) * (name in self.rejected)
+        lost = len(self.drafts.get(name, ())) - self.accepted.get(name, 0)
         return self.before[name] + 1 - lost
 
 
@@ -91,15 +99,16 @@ class Executor:
     """All workers of an engine, behind the interface that `EngineCore` has for them. Each has
     layers with these `specs` and `memory` in bytes, and supports these `layouts`, the best first.
     They keep the `configs` of the KV caches that they receive, and `known_tokens`, a new largest
-    length. A step predicts `drafts` tokens, and so many steps are `in_flight`, also those of one
-    request if steps overlap (`overlaps`). A question of an engine to which kvproof has no answer is
-    recorded.
+    length. A step predicts `drafts` tokens, of which the first `accepts` are accepted, and so many
+    steps are `in_flight`, also those of one request if steps overlap (`overlaps`). A question of an
+    engine to which kvproof has no answer is recorded.
 
     `began` is called with what the scheduler gave for each step, `settled` when the engine waits
     for its device, `moment` when it asks for a step's output, and `reported` with each report of
     ended transfers. The workers keep `executed`, the steps that they were given since somebody
-    looked, as plain data, and `begun`, their number. They keep the `batch` of requests, and
-    `transfers`, the transfers of each request. `notified` has the requests whose prefill node was
+    looked, as plain data, and `begun`, their number. They keep the `batch` of requests, in
+    `computed` how many tokens of each are computed and not rejected, and `transfers`, the transfers
+    of each request. `notified` has the requests whose prefill node was
     notified. `masks` has the number of tokens that the mask for a token took into account, by
     request and by the number of tokens before it. For `unsure` requests these numbers are wrong
     from some step on, because rejected draft tokens were counted. `thinks` has the number of tokens
@@ -118,7 +127,8 @@ class Executor:
         memory: Sequence[int] = (),
         layouts: Sequence[str] = LAYOUTS,
     ) -> None:
-        self.drafts, self.in_flight = drafts, in_flight
+        self.drafts = self.accepts = drafts
+        self.in_flight = in_flight
         self.specs, self.memory, self.layouts = specs, memory, layouts
         self.configs: Sequence[Any] = ()
         self.known_tokens: int | None = None
@@ -130,6 +140,7 @@ class Executor:
         self.moment: Callable[[], None] = lambda: None
         self.reported: Callable[[Any, Mapping[str, set[str]]], None] = lambda *_: None
         self.batch = Batch(overlaps)
+        self.computed: dict[str, int] = {}
         self.transfers: dict[str, str] = {}
         self.reports: dict[str, set[str]] = {}
         self.notified: set[str] = set()
@@ -224,15 +235,14 @@ class Executor:
         count = output.total_num_scheduled_tokens
         self.tokens += count
         self.began(output)
-        parts, before = self._parts(output)
-        step = _Step(output.scheduled_spec_decode_tokens, parts, before, set())
+        step = self._step(output)
         if self.workers is None:
-            step = step._replace(reported=self._reported())
+            step = step._replace(more={"kv_connector_output": self._reported()})
         else:
-            made = self.workers.execute(output)
-            self._note_loads(made.kv_connector_output)
-            step = step._replace(made=made, works=self.workers.clock.order.computed)
-        if count and not (self.workers is not None and self.workers.encodes):
+            more = self.workers.execute(output, step.parts, self.batch.tables)
+            self._note_loads(more.get("kv_connector_output"))
+            step = step._replace(more=more, works=self.workers.clock.order.computed)
+        if count and not self._encodes:
             # Sampling is a call of its own.
             self._computed.append(step)
             return StepOutput(None, lambda: None) if non_block else None
@@ -245,7 +255,7 @@ class Executor:
         for name in (part.request for part in step.parts if part.samples):
             drafts = step.drafts.get(name, ())
             if name in knows and UNKNOWN in drafts:  # no mask was made for them: none is accepted
-                step.rejected.add(name)
+                step.accepted[name] = 0
                 self.unsure.add(name)
             rows: Sequence[int | None] = knows.get(name, [None] * (1 + len(drafts)))
             first = step.before[name] - len(drafts)
@@ -263,11 +273,10 @@ class Executor:
         return made
 
     def _handed_out(self, step: _Step, non_block: bool) -> Any:
-        made = step.made
-        if made is None:
-            drafts = step.drafts.items()
-            accepted = {name: len(each) * (name not in step.rejected) for name, each in drafts}
-            made = sampled(step.parts, accepted, kv_connector_output=step.reported)
+        if self._encodes:
+            made = encoded(step.output, **step.more)
+        else:
+            made = sampled(step.parts, step.accepted, **step.more)
         for part, tokens in zip(step.parts, made.sampled_token_ids, strict=True):
             self._end_reasoning(part.request, step.next_of(part.request) - len(tokens), tokens)
         self._sampled = step
@@ -289,14 +298,32 @@ class Executor:
 
     # The requests of a step.
 
-    def _parts(self, output: Any) -> tuple[list[Flight], dict[str, int]]:
-        """The parts of a step, and how many tokens of its answer each request has before the last
-        token that the step samples."""
+    @property
+    def _encodes(self) -> bool:
+        return self.workers is not None and self.workers.encodes
+
+    def _step(self, output: Any) -> _Step:
+        """The parts of a step. A request that waited has, in its first step, at most places for
+        drafts that no drafter has made (vllm#45237); all of them are rejected. Where steps overlap,
+        the scheduler does not know yet which drafts were rejected."""
         self.batch.update(output)
         samples, starts = self.batch.samples(output), self.batch.starts(output)
-        counts = output.num_scheduled_tokens.items()
-        before = {name: starts[name] + count - self.batch.prompts[name] for name, count in counts}
-        return [Flight(name, count, samples=samples[name]) for name, count in counts], before
+        begun = {new.req_id for new in output.scheduled_new_reqs}
+        begun |= set(output.scheduled_cached_reqs.resumed_req_ids)
+        drafts = output.scheduled_spec_decode_tokens.items()
+        accepted = {
+            n: min(len(ids), self.accepts) * (self.workers is None or n not in begun)
+            for n, ids in drafts
+        }
+        parts, before = [], {}
+        for name, count in output.num_scheduled_tokens.items():
+            known = starts[name] if name in begun else self.computed.get(name, starts[name])
+            start = min(starts[name], known)
+            rejected = self.batch.ahead(output, name) - accepted.get(name, 0)
+            end = self.computed[name] = start + count - rejected
+            parts.append(ComputedPart(name, start, end, rejected, samples[name]))
+            before[name] = starts[name] + count - self.batch.prompts[name]
+        return _Step(output, parts, accepted, before)
 
     # Transfers.
 
