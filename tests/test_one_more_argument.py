@@ -13,11 +13,11 @@ from vllm.distributed.kv_events import NullEventPublisher
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1
 from vllm.v1.core.kv_cache_manager import KVCacheManager
 
-from kvproof.live.arguments import Given, Reads
 from kvproof.live.connectors.episode import play
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.core.starts import carried_out
 from kvproof.live.machine import LiveMachine
+from kvproof.live.observer.hooks import Given, hooked
 from kvproof.model.config import EngineConfig, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Admit, Complete, Schedule, Submit
@@ -144,11 +144,14 @@ def test_the_queue_of_a_loop_is_asked_with_a_timeout(monkeypatch: pytest.MonkeyP
 def test_an_argument_that_is_gone_is_drift() -> None:
     publisher = NullEventPublisher(0)
     with pytest.raises(AdapterDrift, match="has no parameter 'batch'"):
-        Reads(publisher, "publish", "batch")
-    reads = Reads(publisher, "publish", "events")
-    assert reads((1,), {}) == reads((), {"events": 1}) == [1]
+        hooked(publisher, "publish", "batch")
+    read: list[object] = []
+    hooked(publisher, "publish", "events", before=read.append)
+    publisher.publish(1)
+    publisher.publish(events=1)
+    assert read == [1, 1]
     with pytest.raises(AdapterDrift, match="without 'events'"):
-        reads((), {})
+        publisher.publish()
 
 
 def test_a_method_that_hides_its_parameters_is_read_in_the_order_of_vllm() -> None:

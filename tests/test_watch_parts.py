@@ -1,6 +1,7 @@
 """What a watcher judges, by parts of an engine, and its hooks, which change nothing."""
 
 import copy
+import inspect
 import pickle
 import random
 from collections import Counter
@@ -326,6 +327,14 @@ def test_a_copy_of_the_owner_is_not_watched(copied: Any, pool: Pool, seen: Seen)
     assert other.free([1]) == 1
     assert (other.freed, pool.freed) == ([1], [])
     assert not seen.blocks
+
+
+def test_a_hooked_method_shows_its_parameters(pool: Pool, seen: Seen) -> None:
+    """A second observer of the same engine reads the arguments of calls by them."""
+    own = inspect.signature(Pool().free)
+    assert inspect.signature(pool.free) == own
+    seen.hooks.add_short(pool, "free", None, lambda *_: None)
+    assert inspect.signature(pool.free) == own
 
 
 @pytest.mark.parametrize("owner", ["of the class", "of another watched object"])

@@ -1,6 +1,5 @@
 """This module watches all schedulers of this process, and collects what is found on them."""
 
-import functools
 import multiprocessing
 import os
 import threading
@@ -13,7 +12,7 @@ from weakref import WeakSet
 from kvproof.invariants.registry import severity_of
 from kvproof.live.contract.lookup import Missing, first_place
 from kvproof.live.contract.table_watch import ENTRIES
-from kvproof.live.observer.hooks import MISTAKES
+from kvproof.live.observer.hooks import MISTAKES, around
 from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding
 from kvproof.model.severity import FAIL_ON
@@ -76,29 +75,17 @@ class Watching:
         from vllm.v1.engine.core import EngineCore
         from vllm.v1.engine.core_client import MPClient
 
-        built, shuts_down = Scheduler.__init__, EngineCore.shutdown
-        started = MPClient.__init__
-        watching = self
-
-        @functools.wraps(built)
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            built(self, *args, **kwargs)
+        def built(_: None, args: tuple[Any, ...], __: object) -> None:
             try:
-                watching.attach(self)
+                self.attach(args[0])
             except MISTAKES as error:
-                watching.does_not_fit(error)
+                self.does_not_fit(error)
 
-        @functools.wraps(shuts_down)
-        def shutdown(self: Any, *args: Any, **kwargs: Any) -> Any:
-            watching.last_word()  # it may take longer than the waiting process allows
-            return shuts_down(self, *args, **kwargs)
-
-        @functools.wraps(started)
-        def client(self: Any, *args: Any, **kwargs: Any) -> None:
-            started(self, *args, **kwargs)  # and with it the engine cores
-            watching.wait_for_cores()
-
-        Scheduler.__init__, EngineCore.shutdown, MPClient.__init__ = init, shutdown, client
+        around(Scheduler, "__init__", after=built)
+        # It may take longer than the waiting process allows.
+        around(EngineCore, "shutdown", lambda *_: self.last_word())
+        # With it, the engine cores are started.
+        around(MPClient, "__init__", after=lambda *_: self.wait_for_cores())
         self.dumps.listen()
         self._joins()
 

@@ -3,7 +3,7 @@ that it reports of prompts, the hashes in its KV events, and what its connector 
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
 from kvproof.live.fakes.replaced import found
 from kvproof.live.fakes.store_client import StoreClient
+from kvproof.live.observer.hooks import Before, around
 from kvproof.model.config import EngineConfig
 from kvproof.model.facts.connectors import (
     Closed,
@@ -86,29 +87,24 @@ def listen(connector: Any, facts: list[Fact], counts: Counter[str]) -> list[Noti
             # cannot be judged: older releases report no end
             if isinstance(tier, kind) and hasattr(tier, ENDED):
                 for call in (*calls, ENDED, "on_new_request"):
-                    setattr(tier, call, _noted(tier, call, noted[-1], facts, counts))
+                    around(tier, call, _noted(call, noted[-1], facts, counts))
     return noted
 
 
-def _noted(
-    tier: Any, call: str, known: NotifiedTier, facts: list[Fact], counts: Counter[str]
-) -> Callable[..., Any]:
-    original = getattr(tier, call)
-
-    def noted(*arguments: Any, **more: Any) -> Any:
+def _noted(call: str, known: NotifiedTier, facts: list[Fact], counts: Counter[str]) -> Before:
+    def note(arguments: Sequence[Any], more: Mapping[str, Any]) -> None:
         # One argument is the context of the request, or a job that has it.
-        parts = [getattr(each, "req_context", each) for each in (*arguments, *more.values())]
+        given = (*arguments, *more.values())
+        parts = [getattr(each, "req_context", each) for each in given]
         name = next(each.req_id for each in parts if hasattr(each, "req_id"))
         if (fact := known.take(call, name)) is not None:
             facts.append(fact)
         if call == "submit_load":
-            loaded = (getattr(each, "keys", ()) for each in (*arguments, *more.values()))
-            keys = [key for some in loaded for key in some]
+            keys = [key for each in given for key in getattr(each, "keys", ())]
             counts["blocks loaded from lower tiers"] += len(keys)
             facts.append(known.loads(keys))
-        return original(*arguments, **more)
 
-    return noted
+    return note
 
 
 def _tiers(thing: Any, kinds: tuple[type, ...], seen: set[int]) -> Iterator[Any]:

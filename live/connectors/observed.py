@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from kvproof.live import adapt
-from kvproof.live.arguments import hooked
 from kvproof.live.batch import ComputedPart
 from kvproof.live.connectors import hidden
 from kvproof.live.connectors.earlier import EarlierLoads, EarlierRequests
@@ -18,6 +17,7 @@ from kvproof.live.connectors.worker import ConnectorWorker
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.store_client import StoreClient
 from kvproof.live.observer import shown
+from kvproof.live.observer.hooks import hooked
 from kvproof.live.step_output import sampled
 from kvproof.model.facts.connectors import (
     Announced,

@@ -8,9 +8,9 @@ from typing import Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import KVConnectorStats
 
-from kvproof.live.arguments import hooked
 from kvproof.live.core import readers
 from kvproof.live.core.readers import Metrics
+from kvproof.live.observer.hooks import hooked
 from kvproof.model.facts.loop import Counts
 
 NAME = "transfers"

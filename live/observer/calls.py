@@ -7,8 +7,7 @@ from typing import Any
 
 from vllm.v1.request import RequestStatus
 
-from kvproof.live.arguments import Given
-from kvproof.live.observer.hooks import Arguments, Hooks
+from kvproof.live.observer.hooks import Arguments, Given, Hooks
 from kvproof.model.events import Admit, Choice, Compute, FinishLoad, Preempt
 from kvproof.model.step import Allocation
 

@@ -11,7 +11,7 @@ from typing import Any
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
 from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 
-from kvproof.live.arguments import hooked
+from kvproof.live.observer.hooks import hooked
 from kvproof.live.observer.view import Names
 from kvproof.model.config.extra_keys import plain
 from kvproof.model.kv_events import Cleared, Removed, Report, Stored
