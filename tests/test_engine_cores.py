@@ -111,6 +111,24 @@ def test_engines_of_the_installed_release_keep_the_rules(engines: int) -> None:
     assert [e.id for e in checks_of(Startup, Played) if not tally.judged[e.id]] == []
 
 
+@pytest.mark.live
+def test_requests_that_ended_together_leave_in_order() -> None:
+    """Whatever the seed of hashes: a connector stores what they leave, and frees it, in order."""
+    takes()
+    from kvproof.live.core.engine import PLENTY_BYTES
+    from kvproof.live.core.engine import Engine as LiveEngine
+
+    plan, left = given(), list[str]()
+    engine = LiveEngine(plan, [PLENTY_BYTES], plan.blocks)
+    engine.add(engine.request("r", [1, 2], 1))
+    ended = {f"r{number}" for number in range(20)}
+    engine.core.scheduler.finished_req_ids = set(ended)
+    engine.executor.began = lambda output: left.extend(output.finished_req_ids)
+    engine.step()
+    engine.close()
+    assert left == sorted(ended)
+
+
 REASONS: dict[str, Any] = {"given": True, "connected": False, "stages": 1}
 """Engines in which reasoning may end inside a step."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kvproof.live import adapt, blame, build
+from kvproof.live import blame, build
 from kvproof.live.connectors.listeners import Opened
 from kvproof.live.connectors.observed import LastReset, ObservedEngine
 from kvproof.live.core.engine import PlannedCore, core_of
@@ -358,7 +358,6 @@ class DrivenEngine(ObservedEngine):
     def _step(self) -> None:
         encoder = self.worker.encoder
         known = dict(self.scheduler.requests) if encoder.alone else {}
-        adapt.order_ended(self.scheduler)
         answered, executed = self.core.step_fn()
         self.core.post_step(executed)
         self.answers.append(shown.plain(answered))

@@ -25,6 +25,7 @@ from kvproof.live.core.grammars import structured
 from kvproof.live.core.layers import config_of, spec_of
 from kvproof.live.marks import mark
 from kvproof.live.observer import shown
+from kvproof.live.observer.hooks import around
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.facts.startup import StartedGroup
 from kvproof.model.plans.engine import EnginePlan
@@ -118,16 +119,18 @@ def _untuned() -> Iterator[None]:
 
 
 def core_of(config: Any, executor: Executor, kind: type[Core] = Core) -> Any:
-    """Start an engine core with this config and these workers. Raises the exceptions of its
-    start-up, and AdapterDrift."""
+    """Start an engine core with this config and these workers. Its steps let requests that ended
+    together leave in order. Raises the exceptions of its start-up, and AdapterDrift."""
     try:
         with _untuned():
-            return kind(config, True, "", lambda _: executor, True)
+            core = kind(config, True, "", lambda _: executor, True)
     except REFUSALS:
         raise
     except Exception as error:
         executor.spare(error)
         raise
+    around(core.scheduler, "schedule", lambda *_: adapt.order_ended(core.scheduler))
+    return core
 
 
 class Store(Protocol):
