@@ -19,7 +19,6 @@ from kvproof.live.endless import watched
 from kvproof.live.fakes import streams
 from kvproof.live.fakes.clock import LEASE_S, Clock
 from kvproof.live.observer import shown
-from kvproof.live.observer.view import Names
 from kvproof.model import state
 from kvproof.model.arithmetic import counts
 from kvproof.model.facts.connectors import (
@@ -30,7 +29,6 @@ from kvproof.model.facts.connectors import (
     Waits,
 )
 from kvproof.model.plans.connector import Another, ConnectorPlan, SubmitRequest, Who
-from kvproof.model.state import SAMPLED
 
 LAYERS = 2
 """The number of layers of each group. With more than one, a load that ends after the first layer is
@@ -77,7 +75,6 @@ class DrivenEngine(ObservedEngine):
         )
         super().__init__(plan, clock, keeps_prompts, paired, self.first.encodes)
         self.connector, self.replica = connector, replica
-        self.names = Names(plan.engine)
         self.stands = 0
         self.inbox: deque[Callable[[], None]] = deque()
         self.served = self.first.changed(another, plan.dtypes)
@@ -313,16 +310,7 @@ class DrivenEngine(ObservedEngine):
         self.answers.clear()
         if self.dead:
             return answers
-        for name, request in self.scheduler.requests.items():
-            tokens = self.owners.prompts[name][: request.num_prompt_tokens]
-            self.names.learn(request, tokens + SAMPLED * len(request.output_token_ids))
-        return [*answers, *shown.state(self.scheduler, self.pools, self._prefix)]
-
-    def _prefix(self, key: Any) -> object:
-        """The group and the prefix of a key of the prefix cache; of a key with a salt, which has no
-        name, the group alone."""
-        group, prefix = self.names.key(key)
-        return group, "" if prefix.startswith("unknown ") else prefix
+        return [*answers, *shown.state(self.scheduler, self.pools, self.learned().named)]
 
     def end(self) -> None:
         """Shut the engine down: both sides of the connector, and the scheduler."""

@@ -12,6 +12,7 @@ from vllm.v1.core.kv_cache_utils import maybe_convert_block_hash
 from kvproof.live.fakes.replaced import found
 from kvproof.live.fakes.store_client import StoreClient
 from kvproof.live.observer.hooks import Before, around
+from kvproof.live.observer.view import HashedTokens
 from kvproof.model.config import EngineConfig
 from kvproof.model.facts.connectors import (
     Closed,
@@ -227,39 +228,18 @@ class LookUps:
         numbers[where, 1] += hit
 
 
-class NamedPrefixes:
-    """The prefixes of the requests of an engine, each with the name that KV events have for it."""
-
-    def __init__(self, block_tokens: int) -> None:
-        self.block_tokens = block_tokens
-        self.requests: list[Any] = []
-
-    def add(self, request: Any) -> None:
-        """Add the prefixes of a request, including those of its answer."""
-        self.requests.append(request)
-
-    def carried(self, event: Any) -> Iterator[EventTokens]:
-        """For each known hash of an event: the tokens that the event carries, and the prefix."""
-        size, tokens = event.block_size, list(event.token_ids or ())
-        prefixes = self._prefixes() if tokens else {}
-        for at, name in enumerate(event.block_hashes):
-            carried = tokens[at * size : (at + 1) * size]
-            prefix = prefixes.get(name)
-            if prefix is None or not carried:
-                continue
-            yield EventTokens(_text(carried), _text(prefix))
-
-    def _prefixes(self) -> dict[Any, list[int]]:
-        return {
-            maybe_convert_block_hash(block_hash): list(
-                request.all_token_ids[: (at + 1) * self.block_tokens]
-            )
-            for request in self.requests
-            for at, block_hash in enumerate(request.block_hashes)
-        }
+def carried(event: Any, hashed: HashedTokens) -> Iterator[EventTokens]:
+    """For each known hash of an event: the tokens that the event carries, and the prefix that the
+    hash stands for."""
+    size, tokens = event.block_size, event.token_ids or ()
+    known = {maybe_convert_block_hash(value): covered for value, covered in hashed.known.items()}
+    for at, name in enumerate(event.block_hashes):
+        own, covered = tokens[at * size : (at + 1) * size], known.get(name)
+        if own and covered is not None:
+            yield EventTokens(_text(own), _text(covered[: len(covered) - hashed.ahead]))
 
 
-def _text(tokens: list[int]) -> str:
+def _text(tokens: Sequence[int]) -> str:
     return "".join(map(chr, tokens))
 
 

@@ -11,13 +11,14 @@ from kvproof.live import adapt
 from kvproof.live.batch import ComputedPart
 from kvproof.live.connectors import hidden
 from kvproof.live.connectors.earlier import EarlierLoads, EarlierRequests
-from kvproof.live.connectors.listeners import LookUps, NamedPrefixes, Prompts, listen
+from kvproof.live.connectors.listeners import LookUps, Prompts, carried, listen
 from kvproof.live.connectors.owners import Owners
 from kvproof.live.connectors.worker import ConnectorWorker
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.store_client import StoreClient
 from kvproof.live.observer import shown
 from kvproof.live.observer.hooks import hooked
+from kvproof.live.observer.view import HashedTokens
 from kvproof.live.step_output import sampled
 from kvproof.model.facts.connectors import (
     Announced,
@@ -79,7 +80,8 @@ class ObservedEngine:
         self.computed_of: dict[str, tuple[int, bool]] = {}
         self.forgets = False
         self.given_up: dict[str, int] = {}
-        self.named = NamedPrefixes(plan.engine.hash_block_size)
+        self.requests: list[Any] = []
+        self.hashed = HashedTokens(plan.engine.hash_block_size, plan.engine.hash_lookahead_tokens)
         self.announced: dict[tuple[Any, ...], int] = {}
         self.queued: list[Any] = []
         self.looked_up: Counter[str] = Counter()
@@ -113,7 +115,13 @@ class ObservedEngine:
         self.owners.prompts[request.request_id] = prompt
         self.owners.beside[request.request_id] = f"{beside}:" if beside else ""
         self.arrived += 1
-        self.named.add(request)
+        self.requests.append(request)
+
+    def learned(self) -> HashedTokens:
+        """The tokens of all block hashes until now."""
+        for request in self.requests:
+            self.hashed.learn(request)
+        return self.hashed
 
     def begin_again(self, *, another: bool) -> None:
         """Record that another process starts an engine, perhaps of `another` model."""
@@ -353,7 +361,7 @@ class ObservedEngine:
         several = "connectors" in transfer.kv_connector_extra_config
         sizes = len(event.block_hashes), len(event.token_ids or ()), event.block_size
         self.facts.append(Announced(*sizes, size, len(self.cfg.groups), *again, several))
-        self.facts.extend(self.named.carried(event))
+        self.facts.extend(carried(event, self.learned()))
 
     def _listen(self, connector: Any) -> None:
         """Record the answers of the scheduler side of the connector."""

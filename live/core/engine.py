@@ -12,7 +12,6 @@ from kvproof.live import importing  # noqa: F401 (vLLM is imported quietly)
 # isort: split
 
 from vllm.sampling_params import SamplingParams
-from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
 from vllm.v1.engine import EngineCoreRequest, EngineCoreRequestType
 from vllm.v1.engine.core import EngineCoreProc
 from vllm.v1.engine.utils import EngineZmqAddresses
@@ -26,6 +25,7 @@ from kvproof.live.core.layers import config_of, spec_of
 from kvproof.live.marks import mark
 from kvproof.live.observer import shown
 from kvproof.live.observer.hooks import around
+from kvproof.live.observer.view import HashedTokens
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.facts.startup import StartedGroup
 from kvproof.model.plans.engine import EnginePlan
@@ -177,7 +177,8 @@ class Engine:
         config = config_of(plan, override, store.settings if store is not None else None)
         self.core = core_of(config, self.executor)
         self.pools = shown.pools(self.core.scheduler)
-        self.prefixes: dict[bytes, object] = {}
+        of_engine = self.vllm_config.cache_config.block_size
+        self.hashed = HashedTokens(getattr(self.core.scheduler, "hash_block_size", of_engine))
         self.observed: Any = None
         if store is not None:
             parts = plan, self.core.scheduler, self.caches.groups
@@ -298,21 +299,10 @@ class Engine:
         """The mark of what can be seen now: the steps that the workers were given since the last
         mark, these answers to clients, and the state of the engine."""
         for request in self.core.scheduler.requests.values():
-            for at, value in enumerate(map(bytes, request.block_hashes), 1):
-                if value not in self.prefixes:
-                    self.prefixes[value] = tuple(request.all_token_ids[: at * self.hashed_tokens])
+            self.hashed.learn(request)
         executed, self.executor.executed = self.executor.executed, []
-        state = shown.state(self.core.scheduler, self.pools, self._prefix)
+        state = shown.state(self.core.scheduler, self.pools, self.hashed.named)
         return mark((executed, [*answers], *state))
-
-    @property
-    def hashed_tokens(self) -> int:
-        """The number of tokens of which one block hash is made."""
-        of_engine = self.vllm_config.cache_config.block_size
-        return int(getattr(self.core.scheduler, "hash_block_size", of_engine))
-
-    def _prefix(self, key: Any) -> object:
-        return get_group_id(key), self.prefixes.get(bytes(get_block_hash(key)), "")
 
     @property
     def free_blocks(self) -> int:

@@ -26,6 +26,30 @@ _STATUS = {
 }
 
 
+class HashedTokens:
+    """The tokens of which each block hash is made that a request of this engine ever had: those up
+    to the end of a block of `block_tokens` tokens, and `ahead` tokens after it."""
+
+    def __init__(self, block_tokens: int, ahead: int = 0) -> None:
+        self.block_tokens, self.ahead = block_tokens, ahead
+        self.known: dict[bytes, tuple[int, ...]] = {}
+
+    def learn(self, request: Any) -> None:
+        """Record the hashes of a request. The last one says whether they are known: each is made of
+        the one before it."""
+        hashes = request.block_hashes
+        if not hashes or bytes(hashes[-1]) in self.known:
+            return
+        for at, value in enumerate(map(bytes, hashes), 1):
+            if value not in self.known:
+                end = at * self.block_tokens + self.ahead
+                self.known[value] = tuple(request.all_token_ids[:end])
+
+    def named(self, key: Any) -> object:
+        """The group and the tokens of a key of the prefix cache."""
+        return get_group_id(key), self.known.get(bytes(get_block_hash(key)), "")
+
+
 class Names:
     """Prefixes by block hash, for each hash that a request of this engine ever had."""
 
