@@ -311,10 +311,7 @@ class Executor:
         begun = {new.req_id for new in output.scheduled_new_reqs}
         begun |= set(output.scheduled_cached_reqs.resumed_req_ids)
         drafts = output.scheduled_spec_decode_tokens.items()
-        accepted = {
-            n: min(len(ids), self.accepts) * (self.workers is None or n not in begun)
-            for n, ids in drafts
-        }
+        accepted = {n: min(len(ids), self.accepts) * (n not in begun) for n, ids in drafts}
         parts, before = [], {}
         for name, count in output.num_scheduled_tokens.items():
             known = starts[name] if name in begun else self.computed.get(name, starts[name])
