@@ -1,7 +1,7 @@
 """A fake worker of an engine: a model runner that computes numbers, and the real worker side of the
 connector.
 
-It follows vLLM's model runners (`ActiveKVConnector`; the first one: `FirstRunner`) call by call.
+It follows vLLM's model runners (`ActiveKVConnector`; the first one: `first_runner`) call by call.
 Block tables are kept from the scheduler's outputs alone. In each layer, the new tokens are written
 first, then the connector is asked to have the layer loaded, then attention reads, then the layer is
 saved.
@@ -13,7 +13,7 @@ from typing import Any
 
 from kvproof.live import adapt, build
 from kvproof.live.batch import ComputedPart
-from kvproof.live.connectors import hidden
+from kvproof.live.connectors import first_runner, hidden
 from kvproof.live.connectors.caches import (
     Caches,
     LayerCache,
@@ -23,7 +23,6 @@ from kvproof.live.connectors.caches import (
     layout,
 )
 from kvproof.live.connectors.encoder import EncoderCache
-from kvproof.live.connectors.first_runner import FirstRunner
 from kvproof.live.connectors.owners import Owners, read_from
 from kvproof.live.contract.lookup import may_take
 from kvproof.live.fakes.clock import Clock
@@ -95,10 +94,9 @@ class ConnectorWorker:
                 self.vllm_config, KVConnectorRole.WORKER, kv_cache_config
             )
             self.state._KV_CONNECTOR_AGENT = self.connector
-            first = FirstRunner(self.connector, self.vllm_config) if plan.first_runner else None
             across = None
-            if first is not None and not plan.latent:
-                across = first.across_layers(kv_cache_config, kernel)
+            if plan.first_runner and not plan.latent:
+                across = first_runner.across_layers(self.vllm_config, kv_cache_config, kernel)
             made = None if across is None else across.named
             self.caches = Caches(kv_cache_config, order, shards, kernel, made)
             self.caches.named |= {name: self.caches.named[of] for name, of in self.sharing.items()}
@@ -106,14 +104,15 @@ class ConnectorWorker:
                 context[name].kv_cache = cache
             memory = self.caches.memory.items()
             clock.order.caches |= {at: each.now.nbytes for at, each in memory}
-            second: Any = None
-            if first and across:
-                first.register(across)
+            self.calls: Any = None
+            if across is not None:
+                from vllm.distributed.kv_transfer.kv_connector.utils import copy_kv_blocks
+
+                self.connector.register_cross_layers_kv_cache(across.whole, across.backend)
+                self.connector.set_host_xfer_buffer_ops(copy_kv_blocks)
                 owners.counted["workers with all layers in a block"] += 1
             else:  # it registers the caches
-                second = ActiveKVConnector(self.vllm_config, self.caches.named)
-        self.runner = first
-        self.calls: Any = first or second
+                self.calls = ActiveKVConnector(self.vllm_config, self.caches.named)
 
     def execute(
         self, output: Any, parts: list[ComputedPart], tables: Mapping[str, tuple[Table, ...]]
@@ -135,14 +134,18 @@ class ConnectorWorker:
                 return more
             starts = {part.request: part.start for part in parts}
             self.facts.extend(self.encoder.reads(output, starts))
-        if self.runner is not None:
-            self.runner.begin(output)
+        if self.plan.first_runner:
+            # Blocks are not zeroed or copied yet, although they already are when Model Runner V2
+            # reports preemptions to its connector.
+            self.connector.handle_preemptions(output.kv_connector_metadata)
             self.note_writes()
         self.caches.erase(adapt.zeroed(output) or ())
         for pair in adapt.block_copies(output, self.cfg.partial_block_hits):
             self.caches.copy(*pair)
         self.caches.look()
-        if not parts:
+        if not parts and self.plan.first_runner:
+            moved = first_runner.no_forward(output, self.vllm_config).kv_connector_output
+        elif not parts:
             moved = self.calls.no_forward(output).kv_connector_output
         else:
             moved = self._forward(output, parts)
@@ -163,15 +166,16 @@ class ConnectorWorker:
         metadata = {layer.name: self._metadata(layer, parts) for layer in self.caches.layers}
         metadata |= {name: metadata[of] for name, of in self.sharing.items()}
         with set_forward_context(metadata, self.vllm_config):
-            try:
-                return self._pass(output, parts, metadata)
-            except Exception as error:
-                if self.runner is not None:
-                    self.runner.break_off(error)
-                raise
+            if self.plan.first_runner:
+                drafts = self.vllm_config.speculative_config is not None
+                with first_runner.forward(output, drafts=drafts) as report:
+                    self._pass(parts, metadata)
+                return report
+            self.calls.pre_forward(output)
+            self._pass(parts, metadata)
+            return end_forward(self.calls, output)
 
-    def _pass(self, output: Any, parts: list[ComputedPart], metadata: dict[str, "Metadata"]) -> Any:
-        self.calls.pre_forward(output)
+    def _pass(self, parts: list[ComputedPart], metadata: dict[str, "Metadata"]) -> None:
         self.note_writes()
         for layer in self.caches.layers:
             self._compute(layer, parts)
@@ -187,7 +191,6 @@ class ConnectorWorker:
             self.connector.wait_for_layer_load(name)
             self.note_writes()
             self.connector.save_kv_layer(name, self.caches.named[name], metadata[name])
-        return end_forward(self.calls, output)
 
     def _metadata(self, layer: LayerCache, parts: list[ComputedPart]) -> "Metadata":
         group = self.cfg.groups[layer.group]
