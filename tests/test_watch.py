@@ -185,25 +185,26 @@ def test_a_mistake_of_kvproof_does_not_reach_vllm(
     assert why.endswith("; it watches this engine no more")
 
 
-def test_what_a_request_has_written_before_its_preemption_is_noted() -> None:
+def test_what_a_request_has_written_before_its_preemption_is_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is written up when its blocks change, and a preemption sets its computed tokens to 0."""
     noted: list[tuple[int, int]] = []
 
-    class Seen(Calls):
-        def preempts(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
-            computed = request.num_computed_tokens
-            hook = super().preempts(request, *args, **kwargs)
-            next(hook)
-            noted.append((self.notes.requests[request.request_id].written, computed))
-            yield None
+    preempts = Calls.preempts
 
-    class Observed(Observer):
-        CALLS = Seen
+    def seen(calls: Calls, request: Any, *args: Any, **kwargs: Any) -> Noting:
+        computed = request.num_computed_tokens
+        hook = preempts(calls, request, *args, **kwargs)
+        next(hook)
+        noted.append((calls.notes.requests[request.request_id].written, computed))
+        yield None
 
+    monkeypatch.setattr(Calls, "preempts", seen)
     preset = CLUSTERS["priority"]
     engine = structs.replace(preset.engines[0], groups=(Group("full", 8),), num_blocks=5)
     jobs = [structs.replace(job, max_tokens=24) for job in preset.jobs]
-    Watched(Observed).run(structs.replace(preset, engines=(engine,)).carrying(*jobs))
+    Watched(Observer).run(structs.replace(preset, engines=(engine,)).carrying(*jobs))
     assert noted
     assert [each for each in noted if each[0] < each[1]] == []
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
+from vllm.v1.core.kv_cache_utils import get_group_id
+
 from kvproof.live.observer.calls import RUNNING, Noting, ServingCalls
 from kvproof.live.observer.hooks import Hook, Hooks
 from kvproof.model.events import Admit
@@ -14,7 +16,8 @@ from kvproof.watch.worker import WatchedWorker
 
 
 class Calls(ServingCalls):
-    """Add hooks around the methods that events of one engine call. `map` is the hash map."""
+    """Add hooks around the methods that events of one engine call. `map` is the hash map. `entries`
+    are the blocks whose bytes are watched (`bytes.entries.WatchedBlocks`); None where none are."""
 
     def __init__(self, notes: EngineNotes, worker: WatchedWorker) -> None:
         super().__init__(notes.scheduler, notes.cfg.name)
@@ -24,6 +27,7 @@ class Calls(ServingCalls):
         self.slices = notes.slices
         self.contents = notes.contents
         self.map: Any = None
+        self.entries: Any = None
         self._taken: list[int] = []
         self._changes = self._changes_seen = self._before = self._since = 0
 
@@ -157,9 +161,12 @@ class Calls(ServingCalls):
 
     def loaded(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
         name = request.request_id
+        failed = name in self.scheduler.failed_recving_kv_req_ids
+        if self.entries is not None:
+            self.entries.loads.append((name, failed))
         self.request, self.notes.touched[name] = request, None
         self._was(request)
-        if name in self.notes.requests and name not in self.scheduler.failed_recving_kv_req_ids:
+        if name in self.notes.requests and not failed:
             watched = self.notes.requests[name]
             self.notes.refresh(name)
             self.worker.load(
@@ -247,6 +254,11 @@ class Calls(ServingCalls):
         notes.inserted[key, number] = self.request
         if self.request is not None:
             notes.touched[self.request.request_id] = None
+        if self.entries is not None:
+            group = get_group_id(key)
+            size, tokens = self.slices.sizes[group], getattr(block, "block_hash_num_tokens", 0) or 0
+            if not self.cfg.groups[group].attention or tokens % size == 0:
+                self.entries.enters(number, group, tokens, key)
 
     def has_unmapped(self, removed: Any, args: tuple[Any, ...], _: Any) -> None:
         key, number = args
@@ -260,3 +272,5 @@ class Calls(ServingCalls):
             for some in (notes.inserted, notes.named):
                 some.pop((key, number), None)
             notes.blocks.add(number)
+        if self.entries is not None and not self.slices.mapped.of(number):
+            self.entries.leaves(number)

@@ -39,8 +39,6 @@ class Observer:
     exception. Then its engine is not judged any further.
     """
 
-    CALLS: type[Calls] = Calls
-
     def __init__(
         self, scheduler: Any, judge: Judge, name: str = "E", *, tested: bool = False
     ) -> None:
@@ -54,7 +52,7 @@ class Observer:
         self.worker = WatchedWorker(self.slices, self.contents)
         self.between = Between(scheduler, tested=tested)
         self.hooks = Hooks(self._ended, judge.failed, judge.stopped, judge.passed_on, self._begins)
-        self.calls = self.CALLS(self.notes, self.worker)
+        self.calls = Calls(self.notes, self.worker)
         self.parts = judge.parts(self.notes)
         self.rounds = Rounds(self.cfg.num_blocks)
         self.shared: SharedTokens | None = SharedTokens(self.notes)

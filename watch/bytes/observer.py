@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from vllm.v1.core.kv_cache_utils import get_block_hash, get_group_id
+from vllm.v1.core.kv_cache_utils import get_block_hash
 
 from kvproof.invariants.of_bytes import CACHED, LOADED, NULL, SEVERITIES, TRANSFERRED
 from kvproof.live import adapt
@@ -27,7 +27,6 @@ from kvproof.watch.bytes.entries import (
     WatchedLoad,
 )
 from kvproof.watch.bytes.layers import Layers
-from kvproof.watch.calls import Calls
 from kvproof.watch.judge import Judge
 from kvproof.watch.observer import Observer
 from kvproof.watch.shape import Unknown
@@ -56,39 +55,9 @@ OUGHT = {
 }
 
 
-class ByteCalls(Calls):
-    """Notes which blocks enter and leave the prefix cache, and the requests whose load is over."""
-
-    entries: WatchedBlocks | None = None
-
-    def has_mapped(self, result: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        super().has_mapped(result, args, kwargs)
-        if self.entries is not None:
-            key, block = args
-            group = self.cfg.groups[get_group_id(key)]
-            tokens = getattr(block, "block_hash_num_tokens", None) or 0
-            if not group.attention or tokens % group.block_size == 0:
-                self.entries.enters(block.block_id, get_group_id(key), tokens, key)
-
-    def has_unmapped(self, removed: Any, args: tuple[Any, ...], kwargs: Any) -> None:
-        super().has_unmapped(removed, args, kwargs)
-        if self.entries is not None and not self.slices.mapped.of(args[1]):
-            self.entries.leaves(args[1])
-
-    def loaded(self, request: Any, *args: Any, **kwargs: Any) -> Noting:
-        name = request.request_id
-        if self.entries is not None:
-            failed = name in self.scheduler.failed_recving_kv_req_ids
-            self.entries.loads.append((name, failed))
-        yield from super().loaded(request, *args, **kwargs)
-
-
 class ByteObserver(Observer):
     """Observe a scheduler and the memory of its worker. `judge.no_bytes` says why there are no
     bytes to judge."""
-
-    CALLS = ByteCalls
-    calls: ByteCalls
 
     def __init__(
         self, scheduler: Any, judge: Judge, name: str = "E", *, tested: bool = False
