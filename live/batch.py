@@ -70,6 +70,13 @@ class Batch:
             self.lengths[name] = min(self.lengths[name], total)
 
     @staticmethod
+    def begun(output: Any) -> set[str]:
+        """The scheduled requests that did not run before the step: new ones, and those that resume
+        after a preemption."""
+        new = {each.req_id for each in output.scheduled_new_reqs}
+        return new | {*output.scheduled_cached_reqs.resumed_req_ids}
+
+    @staticmethod
     def starts(output: Any) -> dict[str, int]:
         """The number of tokens of each scheduled request that are computed before the step."""
         starts = {new.req_id: new.num_computed_tokens for new in output.scheduled_new_reqs}

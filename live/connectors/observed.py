@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from kvproof.live import adapt
-from kvproof.live.batch import ComputedPart
+from kvproof.live.batch import Batch, ComputedPart
 from kvproof.live.connectors import hidden
 from kvproof.live.connectors.earlier import EarlierLoads, EarlierRequests
 from kvproof.live.connectors.listeners import LookUps, Prompts, carried, listen
@@ -296,8 +296,7 @@ class ObservedEngine:
     def _note_begun(self, output: Any) -> None:
         """Record the tokens that a step computes, and the number of tokens with which each request
         begins that did not run before this step."""
-        begun = {new.req_id for new in output.scheduled_new_reqs}
-        begun |= {*output.scheduled_cached_reqs.resumed_req_ids}
+        begun = Batch.begun(output)
         for name, tokens in output.num_scheduled_tokens.items():
             request = self.scheduler.requests[name]
             self._note_computed(request, min(request.num_computed_tokens, request.num_tokens))

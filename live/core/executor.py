@@ -308,8 +308,7 @@ class Executor:
         the scheduler does not know yet which drafts were rejected."""
         self.batch.update(output)
         samples, starts = self.batch.samples(output), self.batch.starts(output)
-        begun = {new.req_id for new in output.scheduled_new_reqs}
-        begun |= set(output.scheduled_cached_reqs.resumed_req_ids)
+        begun = self.batch.begun(output)
         drafts = output.scheduled_spec_decode_tokens.items()
         accepted = {n: min(len(ids), self.accepts) * (n not in begun) for n, ids in drafts}
         parts, before = [], {}
