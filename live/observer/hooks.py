@@ -129,22 +129,17 @@ class Hooked:
     def __reduce__(self) -> Any:
         return _Copied, (self.owner,)
 
-    @property
-    def is_replaced(self) -> bool:
-        """Whether somebody has replaced the method: in its class, or in the object. A wrapper
-        around it still calls it."""
-        if self.of_class_is_replaced:
-            return True
-        found = vars(self.owner).get(self.name)
-        while found is not None and found is not self.put:
-            found = vars(found).get("__wrapped__") if hasattr(found, "__dict__") else None
-        return found is None
-
-    @property
     def of_class_is_replaced(self) -> bool:
         """Whether the class of the owner has another method of this name now."""
         kind = type(self.owner)
         return self.inherited is not None and getattr(kind, self.name, None) is not self.inherited
+
+    def is_called(self) -> bool:
+        """Whether the owner still has the hook, or a wrapper around it."""
+        found = self.owner.__dict__.get(self.name)
+        while found is not None and found is not self.put:
+            found = vars(found).get("__wrapped__") if hasattr(found, "__dict__") else None
+        return found is not None
 
 
 class _Copied:
@@ -244,7 +239,7 @@ class Hooks:
         in the class."""
         if mine is not hooked:
             return _of_class(mine.owner, hooked.name)
-        if hooked.of_class_is_replaced:
+        if hooked.of_class_is_replaced():
             self.stop(f"{hooked.name} was replaced")
             return _of_class(hooked.owner, hooked.name)
         if not self.off:
@@ -260,7 +255,7 @@ class Hooks:
         if not event:
             self.stop(f"{name} was called outside of an event")
         for each in self.added:
-            if each.is_replaced:
+            if each.of_class_is_replaced() or not each.is_called():
                 self.stop(f"{each.name} was replaced")
         self.guarded(self.begins)
 
