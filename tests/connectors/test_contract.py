@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 import pytest
 
-from kvproof.gate.connectors import search as search_module
 from kvproof.gate.connectors.search import PlanSearch, search
 from kvproof.gate.connectors.shown import shown
 from kvproof.gate.side import connector_plans
@@ -15,6 +14,7 @@ from kvproof.invariants.check import Tally
 from kvproof.invariants.stores import NOT_OFFERED
 from kvproof.live import build
 from kvproof.live.adapt import CONFIG
+from kvproof.live.connectors import accepted as accepted_module
 from kvproof.live.connectors.accepted import accepted
 from kvproof.live.connectors.drawn import ALONE
 from kvproof.live.connectors.earlier import EarlierLoads
@@ -338,7 +338,7 @@ def test_cache_groups_that_this_vllm_cannot_have_are_named(monkeypatch: pytest.M
         if plan.engine.match_unit:
             raise AdapterDrift("Hits of this vLLM end with blocks", "a.b")
 
-    monkeypatch.setattr(search_module, "play", drifted)
+    monkeypatch.setattr(accepted_module, "play", drifted)
     found = PlanSearch()
     inside = bare(Group("full", 4), Group("mamba", 4), match_unit=2)
     assert accepted(PLAIN, found, (ALONE[0], inside)) == [ALONE[0]]
@@ -365,7 +365,7 @@ def test_a_pair_is_driven_with_the_drafter_in_all_groups_and_in_one_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A start-up marks the one of an MTP drafter, and none for an EAGLE head (vllm#42289)."""
-    monkeypatch.setattr(search_module, "play", lambda *_: None)
+    monkeypatch.setattr(accepted_module, "play", lambda *_: None)
     [planned] = accepted(PLAIN, PlanSearch(), (APART,))
     assert not planned.engine.drafter_is_apart
     assert planned.drafts_of_layers
@@ -375,7 +375,7 @@ def test_a_pair_is_driven_with_the_drafter_in_all_groups_and_in_one_alone(
 
 def test_planned_groups_that_are_not_driven_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = NotValid("Engine E has such groups. Use others.")
-    monkeypatch.setattr(search_module.build, "as_planned", refusing_to_plan(refused))
+    monkeypatch.setattr(accepted_module.build, "as_planned", refusing_to_plan(refused))
     found = PlanSearch()
     assert accepted(PLAIN, found, (ALONE[0], APART)) == [ALONE[0]]
     [named] = [line for line in shown(PLAIN, found) if "Not driven" in line]
@@ -406,7 +406,7 @@ def test_cache_groups_that_the_config_refuses_are_left_out(monkeypatch: pytest.M
         if len(plan.engine.groups) >= few:
             raise AdapterDrift("This vLLM refuses several groups", CONFIG)
 
-    monkeypatch.setattr(search_module, "play", refused)
+    monkeypatch.setattr(accepted_module, "play", refused)
     several = bare(Group("full", 4), Group("mamba", 4))
     found, few = PlanSearch(), 2
     assert accepted(PLAIN, found, (ALONE[0], several)) == [ALONE[0]]
