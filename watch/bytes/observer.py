@@ -78,7 +78,8 @@ class ByteObserver(Observer):
     @property
     def entries(self) -> WatchedBlocks | None:
         """The watched blocks; None where bytes are not judged."""
-        return self.calls.entries
+        entries: WatchedBlocks | None = self.calls.entries
+        return entries
 
     def _writers_to_null(self) -> Iterator[str]:
         """Name the parts of vLLM that write to the null block on purpose."""
