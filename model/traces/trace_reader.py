@@ -13,10 +13,9 @@ from kvproof.model.config.sides import transfer_names
 from kvproof.model.errors import UsageError, unknown
 from kvproof.model.events import Event, Evict, Schedule
 from kvproof.model.files.reading import read_text, shown
-from kvproof.model.finding import Finding
 from kvproof.model.plans.messages import ACTIONS_MAX
 from kvproof.model.state import initial
-from kvproof.model.traces.line_reader import READS_OLDER, Format, LineReader
+from kvproof.model.traces.line_reader import READS_OLDER, Format, Line, LineReader
 from kvproof.model.traces.lines import (
     KIND,
     SCHEMA,
@@ -97,7 +96,9 @@ def read_run(path: Path) -> Trace | PlanRun:
 
 
 class _Reader(LineReader):
-    """The lines of a run file."""
+    """The lines of a run file. `after` is the line that was read last."""
+
+    after: Line
 
     def run(self) -> Trace | PlanRun:
         """Read all lines of the file."""
@@ -106,42 +107,51 @@ class _Reader(LineReader):
 
     def plan(self, header: ConnectorHeader | CoreHeader) -> PlanRun:
         """Read the actions of a plan, and what it broke."""
-        of_connector = isinstance(header, ConnectorHeader)
         if header.config.actions:
             self.fail("has actions in its header", "one line for each action")
-        actions: list[Any] = []
-        found: FindingLine | None = None
-        record = self.next()
-        while "event" in record:
-            line: Any = self.typed(record, ActionLine if of_connector else MessageLine)
-            self.check_step(
-                line.step, len(actions) + 1, EVENTS_MAX if of_connector else ACTIONS_MAX
-            )
-            actions.append(line.event)
-            record = self.next()
-        if "finding" in record:
-            found = self.typed(record, FindingLine)
-            record = self.next()
-        if "end" not in record:
-            self.fail("has no field event, finding or end")
-        self.check_end(record, len(actions))
+        named = header.connector if isinstance(header, ConnectorHeader) else None
+        lines = (
+            self.events(ActionLine, EVENTS_MAX) if named else self.events(MessageLine, ACTIONS_MAX)
+        )
+        actions = tuple(line.event for line in lines)
+        found = self.finding()
+        self.check_end(self.after, len(actions))
         return PlanRun(
-            plan=replace(header.config, actions=tuple(actions)),
-            connector=header.connector if isinstance(header, ConnectorHeader) else None,
+            plan=replace(header.config, actions=actions),
+            connector=named,
             finding=found.finding.finding if found else None,
             cause=(found.cause or None) if found else None,
-            seed=header.seed,
-            vllm=header.versions.vllm,
-            tree=header.versions.tree or "",
-            kvproof=header.versions.kvproof,
+            **_recorded(header),
         )
 
-    def check_step(self, step: int, wanted: int, most: int) -> None:
-        """Check the number of an event."""
-        if wanted > most:
-            self.fail(f"has event {wanted}", f"a run of at most {most} events")
-        if step != wanted:
-            self.fail(f"is step {step} where step {wanted} belongs")
+    def events(self, kind: type[Any], most: int) -> Iterator[Any]:
+        """Read the lines of the events, in order. The line after them is in `after`."""
+        number = 0
+        while "event" in (record := self.next()):
+            number += 1
+            if number > most:
+                self.fail(f"has event {number}", f"a run of at most {most} events")
+            line = self.typed(record, kind)
+            if line.step != number:
+                self.fail(f"is step {line.step} where step {number} belongs")
+            yield line
+        self.after = record
+
+    def finding(self, cluster: Cluster | None = None) -> FindingLine | None:
+        """Read the line with the finding, if there is one, which names what a cluster has. The line
+        after it is in `after`."""
+        found = None
+        if "finding" in self.after:
+            found = self.typed(self.after, FindingLine)
+            if cluster is not None and self.number == 2:
+                self.fail("has a finding and no event before it")
+            with self.located():
+                if cluster is not None:
+                    check_names(cluster, found.finding.about)
+            self.after = self.next()
+        if "end" not in self.after:
+            self.fail("has no field event, finding or end")
+        return found
 
     def trace(self, header: Header) -> Trace:
         """Read the events of a cluster into a trace."""
@@ -149,10 +159,8 @@ class _Reader(LineReader):
         state = flat(initial(cluster))
         events: list[Event] = []
         changes: list[Change] = []
-        finding: Finding | None = None
-        record = self.next()
-        while "event" in record:
-            event, change = self.event(cluster, self.typed(record, EventLine), len(events) + 1)
+        for line in self.events(EventLine, EVENTS_MAX):
+            event, change = self.event(cluster, line)
             if events and (change is None) == bool(changes):
                 self.fail("has changes of the state, or has none, unlike the lines before it")
             events.append(event)
@@ -161,29 +169,20 @@ class _Reader(LineReader):
                 state = patched(state, change)
                 with self.located():
                     checked(cluster, state)
-            record = self.next()
-        if "finding" in record:
-            finding = self.finding(cluster, self.typed(record, FindingLine), bool(events))
-            record = self.next()
-        if "end" not in record:
-            self.fail("has no field event, finding or end")
-        self.check_end(record, len(events))
+        found = self.finding(cluster)
+        self.check_end(self.after, len(events))
         return Trace(
             cluster=cluster,
             events=tuple(events),
             changes=tuple(changes) if changes or not events else None,
-            finding=finding,
+            finding=found.finding.finding if found else None,
             faults=header.faults,
             machine=header.machine,
-            seed=header.seed,
-            vllm=header.versions.vllm,
-            tree=header.versions.tree or "",
-            kvproof=header.versions.kvproof,
+            **_recorded(header),
         )
 
-    def event(self, cluster: Cluster, line: EventLine, step: int) -> tuple[Event, Change | None]:
+    def event(self, cluster: Cluster, line: EventLine) -> tuple[Event, Change | None]:
         """Read the event of a line, and its changes if they are recorded."""
-        self.check_step(line.step, step, EVENTS_MAX)
         if isinstance(line.event, Schedule) and line.event.chose is None:
             self.fail("has a Schedule without what it chose")
         with self.located():
@@ -194,10 +193,13 @@ class _Reader(LineReader):
             self.fail("has only one of the fields changed and removed")
         return line.event, Change(line.changed, line.removed)
 
-    def finding(self, cluster: Cluster, line: FindingLine, follows: bool) -> Finding:
-        """Read the finding, which follows an event."""
-        if not follows:
-            self.fail("has a finding and no event before it")
-        with self.located():
-            check_names(cluster, line.finding.about)
-        return line.finding.finding
+
+def _recorded(header: Any) -> dict[str, Any]:
+    """What a header says of how a run was recorded."""
+    versions = header.versions
+    return {
+        "seed": header.seed,
+        "vllm": versions.vllm,
+        "tree": versions.tree or "",
+        "kvproof": versions.kvproof,
+    }
