@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from kvproof.campaign.behaviours import PLAN
 from kvproof.campaign.unit import FoundRun, Unit, UnitResult
@@ -13,7 +13,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Engines, Planned, Play, Plays
 from kvproof.gate.side import around_scheduler
-from kvproof.gate.side.known_plans import DrivesPlan, likeness, sign_of
+from kvproof.gate.side.known_plans import Drives, likeness, sign_of
 from kvproof.gate.side.plans import driven
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.signature import Signature
@@ -115,7 +115,7 @@ def _more(by: Signature, said: str) -> Signature:
     return by._replace(feature=", ".join(filter(None, (by.feature, said))))
 
 
-def drives(found: Break) -> DrivesPlan:
+def drives(found: Break) -> Drives:
     """Drive plans where this break was found, and return what they show."""
     connector = found.plan.connector if isinstance(found.plan, Play) else ""
     return lambda run, own=False: _shown(run, connector, own)
@@ -144,7 +144,8 @@ def _signature(plans: Plays | Engines, found: Break) -> Signature:
 
 def _shortest(found: Break) -> Break:
     """Return the break with the shortest plan found."""
-    best, whole = found, cast(Any, found.plan)
+    best, whole = found, found.plan
+    assert whole is not None
 
     def shows(plan: Any) -> bool:
         nonlocal best

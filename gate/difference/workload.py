@@ -3,7 +3,7 @@
 It is plain data, because it is sent to a process of its own.
 """
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, Self, TypeAlias
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -71,19 +71,23 @@ class _OfConnector(_Workload, frozen=True):
     connector: str
 
 
-class Play(_OfConnector, frozen=True, tag="play"):
+class _OfPlan(_Workload, frozen=True):
+    """What drives one `plan`."""
+
+    @property
+    def run(self) -> Any:
+        """The run that is taken: the plan."""
+        return self.plan  # type: ignore[attr-defined]
+
+    def of(self, run: Any) -> Self:
+        """The same with another plan."""
+        return replace(self, plan=run)
+
+
+class Play(_OfConnector, _OfPlan, frozen=True, tag="play"):
     """Play one plan of the connector kit: an engine, and actions in order."""
 
     plan: ConnectorPlan
-
-    @property
-    def run(self) -> ConnectorPlan:
-        """The run that is taken: the plan."""
-        return self.plan
-
-    def of(self, run: ConnectorPlan) -> "Play":
-        """The same with another plan."""
-        return replace(self, plan=run)
 
 
 class Plays(_OfConnector, frozen=True, tag="plays"):
@@ -102,20 +106,11 @@ class Plays(_OfConnector, frozen=True, tag="plays"):
     plans: tuple[ConnectorPlan, ...] | None = None
 
 
-class Engine(_Workload, frozen=True, tag="engine"):
+class Engine(_OfPlan, frozen=True, tag="engine"):
     """Start one engine core, and run its loop: its layers, the memory of its workers, and the
     messages of its clients."""
 
     plan: EnginePlan
-
-    @property
-    def run(self) -> EnginePlan:
-        """The run that is taken: the plan."""
-        return self.plan
-
-    def of(self, run: EnginePlan) -> "Engine":
-        """The same with another plan."""
-        return replace(self, plan=run)
 
 
 class Engines(_Workload, frozen=True, tag="engines"):

@@ -31,7 +31,7 @@ def shorter(
     excused = bool(key.excuses)
     until, tried = min(until, time.monotonic() + SHRINK_S), 0
 
-    whole: Any = as_run(found.workload, found.found)
+    whole = as_run(found.workload, found.found)
 
     def shows(runs: Sequence[Any]) -> int | None:
         nonlocal tried, best

@@ -14,10 +14,10 @@ of the break breaks the check no longer. What looks like a finding, and breaks t
 same or cannot be tried, is new.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -66,11 +66,9 @@ class Likeness(NamedTuple):
     at_work: bool = False
 
 
-class DrivesPlan(Protocol):
-    """What a run shows on the vLLM of a break, with the connector of the break or, if `own`, with
-    that of the run. None where it cannot be driven."""
-
-    def __call__(self, run: Planned, own: bool = False) -> Result | None: ...
+Drives = Callable[..., Result | None]
+"""What a run (`Planned`) shows on the vLLM of a break, with the connector of the break or, if
+`own`, with that of the run. None where it cannot be driven."""
 
 
 class BreakSign(NamedTuple):
@@ -101,7 +99,7 @@ def sign_of(found: Break) -> BreakSign:
     return BreakSign(signature.check, feature, found.death, found.statement, reasons)
 
 
-def likeness(found: Break, driven: DrivesPlan) -> Likeness:
+def likeness(found: Break, driven: Drives) -> Likeness:
     """The finding that explains a break, or else the first one that it looks like."""
     similar = [each for each in _in_order(found) if _alike(each[1], found, driven)]
     for name, plan in similar:
@@ -110,7 +108,7 @@ def likeness(found: Break, driven: DrivesPlan) -> Likeness:
     return Likeness(similar[0][0]) if similar else Likeness()
 
 
-def is_at_work(plan: KnownPlan, found: Break, driven: DrivesPlan) -> bool:
+def is_at_work(plan: KnownPlan, found: Break, driven: Drives) -> bool:
     """Whether a break comes again in its run, and does not without any one of the ingredients of
     this plan. Where none is named, nothing was tried."""
     run = found.plan
@@ -154,7 +152,7 @@ def _in_order(found: Break) -> list[tuple[str, KnownPlan]]:
     return sorted(alike, key=lambda each: (each[1].check != check, -len(each[1].needs)))
 
 
-def _alike(plan: KnownPlan, found: Break, driven: DrivesPlan) -> bool:
+def _alike(plan: KnownPlan, found: Break, driven: Drives) -> bool:
     """Whether the plan of a finding breaks what a break breaks, in the same way."""
     sign, shown = sign_of(found), driven(plan.run)
     if shown is not None and sign in signs(plan, shown.breaks):
