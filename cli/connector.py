@@ -32,13 +32,15 @@ from kvproof.reports.document import of_finding, plain
 from kvproof.reports.live_line import progress
 from kvproof.reports.screen import say
 from kvproof.reports.terminal import shell_word
-from kvproof.strategies.verdict import Verdict
+from kvproof.strategies.verdict import INTERRUPTED, Verdict
 
 if TYPE_CHECKING:
     from kvproof.gate.connectors.search import PlanSearch
     from kvproof.live.connectors.subject import TestedConnector
 
 EXTRA_BYTES_MAX = 100_000
+
+NOTHING_JUDGED = "the connector promised no load, so nothing of its loads was judged"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -169,6 +171,8 @@ def _output(
 ) -> dict[str, Any]:
     """Return the fields of `--json`."""
     fields: dict[str, Any] = {"verdict": verdict, "connector": named.name, "seed": args.seed}
+    if verdict is Verdict.UNKNOWN:
+        fields["reason"] = NOTHING_JUDGED if found.nothing_judged else INTERRUPTED
     counts = ("episodes", "tries", "steps", "judged", "tolerated", "known")
     fields |= {name: getattr(found, name) for name in counts}
     if found.result is not None:
