@@ -10,7 +10,12 @@ BLOCKS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "commands.md": {"list": commands.listed, "commands": commands.commands},
     "faults.md": {"faults": lists.faults},
     "features.md": {"features": lists.features},
-    "files.md": {"cluster": files.cluster, "events": files.events},
+    "files.md": {
+        "cluster": files.cluster,
+        "events": files.events,
+        "messages": files.messages,
+        "actions": files.actions,
+    },
     "invariants.md": {"invariants": lists.invariants, "guards": lists.guards},
     "verdicts.md": {"verdicts": lists.verdicts, "severities": lists.severities},
 }

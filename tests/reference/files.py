@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kvproof.model.traces.lines import ActionLine, EventLine, MessageLine
 from kvproof.reports.schemas import TYPES, schema
 from tests.reference.markdown import code, table
 
@@ -36,10 +37,27 @@ def cluster() -> str:
 
 def events() -> str:
     """The events of a trace, and the choices in them."""
-    defs = schema(TYPES["trace.json"])["$defs"]
-    names = [name for name, part in defs.items() if "type" in part["properties"]]
-    rows = ((code(name), _fields(defs[name]), _description(defs[name])) for name in names)
-    return table(("event or choice", "fields", "meaning"), rows)
+    return _actions("event or choice", EventLine, "type")
+
+
+def actions() -> str:
+    """The actions of the plan of an engine with a connector."""
+    return _actions("action", ActionLine, "type")
+
+
+def messages() -> str:
+    """The actions of the plan of an engine core."""
+    return _actions("action", MessageLine, "kind")
+
+
+def _actions(title: str, line: type, tag: str) -> str:
+    """The kinds of events in a line, as a file names them."""
+    rows = (
+        (code(name), _fields(part, tag), _description(part))
+        for part in schema((line,))["$defs"].values()
+        for name in part["properties"].get(tag, {}).get("enum", ())
+    )
+    return table((title, "fields", "meaning"), rows)
 
 
 def _sections(defs: Mapping[str, Schema], names: list[str]) -> str:
@@ -86,9 +104,9 @@ def _description(part: Schema) -> str:
     return MODULES.sub("", " ".join(str(part.get("description", "")).split()))
 
 
-def _fields(part: Schema) -> str:
+def _fields(part: Schema, tag: str) -> str:
     """The names of the fields, without the one that says what the object is."""
-    return code(*(name for name in part["properties"] if name != "type"))
+    return code(*(name for name in part["properties"] if name != tag))
 
 
 def _default(kind: Schema) -> str:
