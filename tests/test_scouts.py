@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from kvproof.gate.difference.result import Near, Result, pairs
-from kvproof.gate.difference.workload import Episodes, Follow, Plays, Workload
+from kvproof.gate.difference.workload import Engines, Episodes, Follow, Plays, Workload
 from kvproof.gate.search import scouts, workloads
 from kvproof.gate.search.further import PARTS, PARTS_IN_ALL, Differing, Further, WithGroups
 from kvproof.gate.search.reaching import Reaching
@@ -69,6 +69,19 @@ def test_what_only_a_random_cluster_reaches_is_reached(connected: bool) -> None:
         made = searching(found, changes=changing(SOME, part=CONNECTORS if connected else ""))
         assert made.reaches() is not connected
         assert bool(made.scouts.found) is not connected
+
+
+def test_what_only_an_engine_core_reaches_is_reached() -> None:
+    """It may have layers that no cluster has: rings, and those of other precisions."""
+
+    def does(each: Workload) -> Result:
+        return result(each.name, reached=(SOME,) * isinstance(each, Engines))
+
+    with compared(does, does) as found:
+        made = searching(found)
+        assert made.reaches()
+        assert made.engines
+        assert not made.by_traces
 
 
 def test_what_cannot_be_driven_is_not_found() -> None:

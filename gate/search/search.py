@@ -146,8 +146,10 @@ class Search:
         if not (self.by_traces or self.connected):
             self.reaching = reaching or self._look_at_connectors((False,))
         if not (self.by_traces or self.reaching or {*self.connected} >= {*self.changed}):
-            self.by_traces = self._scouts_reach()
-        return self.by_traces or bool(self.reaching)
+            if not (self.sized or self._time_is_up()):  # engines have layers that clusters lack
+                self._look_at_engines()
+            self.by_traces = not self.engines and self._scouts_reach()
+        return self.by_traces or bool(self.reaching) or self.engines
 
     def _look_at_engines(self) -> None:
         """Start engines and run their loops, and note whether this reaches what is changed."""
