@@ -22,11 +22,11 @@ COMMANDS: Mapping[str, str] = {
     "sample": "run random episodes of the model or of real vLLM, and shrink a violation",
     "campaign": "search for hours, on many processes or machines, and learn from what was seen",
     "prove": "prove the arithmetic and the counts for all sizes, or find numbers that violate them",
-    "replay": "repeat the events of a trace, and report whether its finding appears again",
+    "replay": "repeat a trace or a plan, and report whether its finding appears again",
     "explain": "say what a name stands for that kvproof prints, and how to see it; list the "
     "invariants, the faults, the preset clusters; print a cluster as JSON",
-    "report": "print a trace or a record: what each event changed, and what is wrong; or judge the "
-    "records of a prefill and a decode engine together; or print a campaign",
+    "report": "print a trace, a plan or a record: what each event changed, and what is wrong; or "
+    "judge the records of a prefill and a decode engine together; or print a campaign",
     "gate": "judge a pull request to vLLM: drive base and head, and report what only head breaks",
     "connector": "run random episodes of a KV connector, and judge what it does to the KV cache",
     "doctor": "list which features of the installed vLLM kvproof can drive, and what is missing",
@@ -76,7 +76,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "doctor": ("kvproof doctor", "kvproof doctor --json"),
 }
-"""Examples of each command. Some need vLLM, or a trace or a record that an earlier one wrote."""
+"""Examples of each command. Some need vLLM, or a run or a record that an earlier one wrote."""
 
 START = """where to start:
   kvproof explore

@@ -142,7 +142,7 @@ def converted(data: Any, kind: type[Declared], source: str, use: str) -> Declare
 
 
 KINDS = {
-    "schema": "a trace or a record",
+    "schema": "a trace, a plan or a record",
     "engines": "a cluster file",
     "actions": "a plan of kvproof before plans had a schema",
 }
