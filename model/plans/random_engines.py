@@ -14,7 +14,12 @@ from msgspec.structs import replace
 from kvproof.model.plans.drawing import drawn
 from kvproof.model.plans.engine import KEEP_ALL, OF_KIT, EnginePlan, Kind, Layer, given
 from kvproof.model.plans.messages import LENGTH, Send
-from kvproof.model.plans.random_messages import random_messages, with_repeats, with_session
+from kvproof.model.plans.random_messages import (
+    random_messages,
+    with_burst,
+    with_repeats,
+    with_session,
+)
 from kvproof.model.plans.random_stores import STORES, with_store
 
 PARAMETERS: dict[str, tuple[Any, ...]] = {
@@ -69,6 +74,9 @@ RINGED = 13
 STORED = 5
 """Of so many plans, one has a store if clients send messages."""
 
+WINDOWS = 3, 4, 6, 9
+"""The windows of layers, in tokens."""
+
 OTHERWISE: dict[str, Kind] = {"chunked": "window"}
 """The kinds of layers that an engine with a store has in place of others."""
 
@@ -99,6 +107,8 @@ def random_engine(
     connected = sends and of_plan.connected
     actions = random_messages(r, length, connected=connected) if sends else ()
     actions = with_repeats(actions, seed, length)
+    edges = [n for n in (*range(of_plan.block, length, of_plan.block), *WINDOWS) if n < length]
+    actions = with_burst(actions, seed, length, edges or [1])
     thinks = any(isinstance(each, Send) and each.thinks for each in actions)
     if of_plan.stages == 1 and thinks and not stored:
         of_plan.drafts = of_plan.drafts or r.choice((0, 1, 2))  # reasoning may end inside a step
@@ -234,7 +244,7 @@ def _layer(r: Random, of_plan: SimpleNamespace, index: int, max_model_len: int) 
     if unlike == "blocks":
         block *= r.choice((1, 2))
     if kind == "window":
-        window = r.choice((3, 4, 6, 9))
+        window = r.choice(WINDOWS)
     if kind == "chunked":  # of whole blocks, as in models
         window = 2 * block * r.choice((1, 2))
     if kind == "mla":
@@ -262,13 +272,13 @@ def _latent(r: Random, block: int, stages: int) -> list[Layer]:
     tokens are not larger; a few models have only windows."""
     if r.random() < 0.2:
         alike = Layer("window mla", block, width=r.choice((4, 6)))
-        windows = [r.choice((3, 4, 6, 9)) for _ in range(r.choice((1, 2)))]
+        windows = [r.choice(WINDOWS) for _ in range(r.choice((1, 2)))]
         kinds = [replace(alike, window=each) for each in windows] * (stages * r.choice((1, 2)))
         return [replace(layer, stage=at % stages) for at, layer in enumerate(kinds)]
     sizes = r.choice(LATENT)
     kinds = [Layer("mla", block, width=w, bytes=b) for w, b in sizes for _ in range(stages)]
     largest = max(layer.content_bytes for layer in kinds)
-    for window in {r.choice((3, 4, 6, 9)) for _ in range(r.choice((1, 1, 2)))}:
+    for window in {r.choice(WINDOWS) for _ in range(r.choice((1, 1, 2)))}:
         size = r.choice((2, 4, kinds[-1].width)), r.choice((kinds[0].bytes, kinds[-1].bytes, 2))
         narrow = Layer("window mla", block, width=size[0], bytes=size[1], window=window)
         if narrow.content_bytes <= largest:

@@ -112,6 +112,40 @@ def with_repeats(actions: Sequence[Action], seed: int, length: int) -> tuple[Act
     return (*made,)
 
 
+BURSTS = 3
+"""Of so many plans, one has a burst of requests."""
+
+
+def with_burst(
+    actions: Sequence[Action], seed: int, length: int, edges: Sequence[int]
+) -> tuple[Action, ...]:
+    """The messages, with a burst in some plans: behind a request come two to four more at the same
+    moment. They have its prompt; or all of them part at one of the `edges` or one token beside,
+    with tails of one token, as long as possible, or of any length."""
+    r = Random(f"a burst of {seed}")
+    plain = [
+        at
+        for at, each in enumerate(actions)
+        if isinstance(each, Send) and not (each.grammar or each.refused or each.like)
+    ]
+    if not plain or r.randrange(BURSTS):
+        return (*actions,)
+    at = r.choice(plain)
+    first = actions[at]
+    assert isinstance(first, Send)
+    others = [replace(first, after=0, request=f"b{n}") for n in range(r.choice((2, 3, 4)))]
+    burst = [first, *(replace(each, like=first.request) for each in others)]
+    if not first.own or r.random() < 0.7:
+        room = length - first.answer
+        shared = max(min(r.choice(edges) + r.choice((-1, 0, 0, 1)), room - 1), 0)
+        tail = r.choice((1, room, None))
+        burst = [
+            replace(each, shared=shared, own=min(tail or r.randint(1, room), room - shared))
+            for each in (first, *others)
+        ]
+    return (*actions[:at], *burst, *actions[at + 1 :])[:ACTIONS_MAX]
+
+
 SESSIONS = 3
 """Of so many plans in which a request may be a session, one has one."""
 
