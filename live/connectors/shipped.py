@@ -111,10 +111,11 @@ CHUNKS = _offloading(
 """Chunks of several blocks; vLLMs before July 2026 have no `blocks_per_chunk`."""
 
 SELF_DESCRIBING = _offloading(
-    {"cpu_bytes_to_use": 2**15, "blocks_per_chunk": 2, "self_describing_kv_events": True},
+    {"cpu_bytes_to_use": 2**14, "blocks_per_chunk": 2, "self_describing_kv_events": True},
     by_block=False,
 )
-"""Options with which KV events carry tokens, and so little room that chunks are evicted."""
+"""Options with which KV events carry tokens. There is room for four chunks of several blocks, so
+that events tell of evictions, too."""
 STATES = TestedConnector(
     "ExampleHiddenStatesConnector",
     {"shared_storage_path": "{tmp}"},

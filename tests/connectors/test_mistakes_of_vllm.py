@@ -785,3 +785,17 @@ def test_a_drafter_reads_one_token_ahead_of_a_step(
         line(f"{SCHEDULER}._try_schedule_encoder_inputs", old, new)(monkeypatch)
     result = played("images", image, engine=engine, encoder_tokens=8, uncut=True)
     assert result.excused["drafter_has_what_it_reads"] == ahead
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_events_tell_of_each_block_of_a_chunk_that_is_evicted(
+    half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room for four chunks. If the removal of a block is not told, its next store is told
+    as one of a block that is there."""
+    if half:
+        place = f"{V1}.offloading.events:OffloadingEventsTracker._take_removed_event"
+        line(place, "for h in meta.block_hashes", "for h in meta.block_hashes[-1:]")(monkeypatch)
+    others = [each for family in range(3) for each in (SubmitRequest(family, 24, 1), Drain())]
+    result = played("offloading-events", *others, ResetCache(), *others)
+    assert bool(result.excused["stored_blocks_are_announced_once"]) is half
