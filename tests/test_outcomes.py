@@ -83,6 +83,37 @@ def test_a_value_is_awaited_that_leads_to_more_than_a_refusal(
     assert told(f"def f(a):\n    {body}\n", 2) == expected
 
 
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("if a:\n        b()", {"a": {True}}),
+        ("if not a:\n        return b", {"a": {False}}),
+        ("if a and b:\n        b()", {"a": {True}, "b": {True}}),
+        ("if a or b:\n        b()", {"a": BOTH, "b": {True}}),
+        ("if a:\n        b()\n    else:\n        c()", {"a": BOTH}),
+        ("while a:\n        b()", {"a": BOTH}),
+        ("c = a and b", {"a": BOTH}),
+    ],
+)
+@pytest.mark.parametrize("removed", [False, True])
+def test_what_the_other_side_does_without_a_statement_is_not_awaited(
+    more: str, expected: dict[str, set[bool]], removed: bool, tmp_path: Path
+) -> None:
+    """Nor is it if the statement takes the place of nothing, and does nothing."""
+    sides = "def f(a, b, c):\n    c()\n", f"def f(a, b, c):\n    {more}\n    c()\n"
+    _, head = between(tmp_path, *(reversed(sides) if removed else sides))
+    operands = [each for one in head.function.conditions for each in one.operands]
+    assert {each.text: {*each.awaited} for each in operands} == expected
+
+
+def test_the_statement_that_takes_the_place_of_another_is_awaited(tmp_path: Path) -> None:
+    before = "def f(a, b, c):\n    if a:\n        b()\n    c()\n"
+    after = "def f(a, b, c):\n    if b:\n        a()\n    c()\n"
+    _, head = between(tmp_path, before, after)
+    operands = [each for one in head.function.conditions for each in one.operands]
+    assert [{*each.awaited} for each in operands] == [BOTH, BOTH]
+
+
 def test_an_operand_that_only_moves_is_not_awaited(tmp_path: Path) -> None:
     """What joins it to others may change what it decides."""
     before = "def f(a, b):\n    if a or b:\n        b()\n    a()\n"

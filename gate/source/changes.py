@@ -220,10 +220,12 @@ def _with_statements(
             each = each._replace(declares=True, why=each.why + NO_BODY)
         elif any(both := differing(*modules, each.name)):
             of_lines = changed_lines(*modules, each.name)
+            alone = each.kind == "changed" and not all(of_lines)
             for side, module in enumerate(modules):
-                if module is not None and of_lines[side]:
+                if module is not None and (lines := of_lines[side]):
                     of_side = of_module(each.file, module, 2 * side - 1)
-                    each, known = _on_side(each, module, of_side, both[side], of_lines[side])
+                    here = tuple(of_side.of(lines, alone))
+                    each, known = _on_side(each, module, of_side, both[side], lines, here)
                     keys[each.file][side] += known
         whole[each.file] += [] if each.statements else [each.name]
         found.append(each)
@@ -247,11 +249,12 @@ def _on_side(
     conditions: Conditions,
     changed: Iterable[Lines],
     lines: frozenset[int],
+    here: tuple[Condition, ...],
 ) -> tuple[ChangedFunction, list[tuple[str, Lines]]]:
     """A function with what is changed of it on one side: these statements, and the conditions on
-    these lines and around them. Beside it, the keys of all of them, each with its lines."""
+    these lines and around them (`here`). Beside it, the keys of all of them, each with its
+    lines."""
     new = {key_of(function.file, conditions.sign * each.start): each for each in changed}
-    here = tuple(conditions.of(lines))
     of_statements = {line for each in new.values() for line in each}
     text = "\n".join(module.lines[line - 1] for line in sorted(lines | of_statements))
     found = function._replace(

@@ -177,13 +177,17 @@ class Conditions:
     def __init__(self, file: str, module: Module, sign: int) -> None:
         self._file, self._module, self.sign = file, module, sign
 
-    def of(self, changed: Collection[int]) -> Iterator[Condition]:
+    def of(self, changed: Collection[int], alone: bool = False) -> Iterator[Condition]:
         """The conditions of which one of these lines is changed, and those around these lines, of
-        which nothing is waited for."""
+        which nothing is waited for. If these lines are `alone`, the other side has nothing in their
+        place: where all of a statement with a condition is among them, the value with which it does
+        nothing is what the other side does, and is not waited for."""
         for node, lines, places, first in self._all:
             guarded = _guarded(node)
             if not lines.isdisjoint(changed):
-                awaited = [tuple(self._awaited(node, place)) for place in places]
+                idle = alone and isinstance(node, ast.If) and not node.orelse
+                idle = idle and {*_lines(node)}.issubset(changed)
+                awaited = [tuple(self._awaited(node, place, idle)) for place in places]
             elif guarded.isdisjoint(changed):
                 continue
             else:
@@ -217,10 +221,13 @@ class Conditions:
         blocks = (body for node in ast.walk(self._module.tree) for body in bodies(node))
         return {one: other for body in blocks for one, other in pairwise(body)}
 
-    def _awaited(self, node: ast.AST, place: Place) -> Iterator[bool]:
-        """The values of an operand with which more happens than a refusal."""
+    def _awaited(self, node: ast.AST, place: Place, idle: bool) -> Iterator[bool]:
+        """The values of an operand with which more happens than a refusal; than nothing, where the
+        statement is `idle` if its condition is false."""
         for value in (True, False):
-            if value not in place.then or not self._refuses(node, place.then[value]):
+            whole = place.then.get(value)
+            nothing = idle and whole is False
+            if not (nothing or (whole is not None and self._refuses(node, whole))):
                 yield value
 
     def _refuses(self, node: ast.AST, true: bool) -> bool:

@@ -88,9 +88,10 @@ def _offloading(
     )
 
 
-def _tiered(**tier: Any) -> dict[str, Any]:
-    """The settings with this tier behind the CPU tier."""
-    return {**OFFLOADED, "spec_name": "TieringOffloadingSpec", "secondary_tiers": [tier]}
+def _tiered(chunks: int = 16, **tier: Any) -> dict[str, Any]:
+    """The settings with this tier behind a CPU tier for so many chunks."""
+    size = {"cpu_bytes_to_use": chunks * 2**12}
+    return {**size, "spec_name": "TieringOffloadingSpec", "secondary_tiers": [tier]}
 
 
 OFFLOADING = _offloading(
@@ -126,12 +127,13 @@ STATES = TestedConnector(
 
 ANOTHER: tuple[Another, ...] = ("", "model", "dtype")
 FILES = _offloading(
-    _tiered(type="fs", root_dir="{tmp}"),
+    _tiered(8, type="fs", root_dir="{tmp}"),
     forgets=True,
     restarts=ANOTHER,
     replicas=True,
     options=(ANSWERS, CANONICAL),
 )
+"""What the CPU tier gives up for other prompts is read from files again."""
 ROOMY = _offloading(
     {"cpu_bytes_to_use": 2**20},
     in_pages=False,
@@ -160,7 +162,13 @@ LAZY = replace(SIMPLE, extra={**SIMPLE.extra, "lazy_offload": True}, replicas=Fa
 SIMPLE_ROOMY = TestedConnector(
     SIMPLE.name, {"cpu_bytes_to_use": 2**16}, keeps_prompts=True, ranks=True, by_block=True
 )
-KEPT_FILES = replace(FILES, keeps_prompts=True, replicas=False, options=())
+KEPT_FILES = replace(
+    FILES,
+    extra=_tiered(type="fs", root_dir="{tmp}"),
+    keeps_prompts=True,
+    replicas=False,
+    options=(),
+)
 STORE = ("bucket", "endpoint_override", "access_key", "secret_key")
 """The settings of an object store that vLLM requires; it requires the access keys only until June
 2026."""
