@@ -185,8 +185,8 @@ class Conditions:
         for node, lines, places, first in self._all:
             guarded = _guarded(node)
             if not lines.isdisjoint(changed):
-                idle = alone and isinstance(node, ast.If) and not node.orelse
-                idle = idle and {*_lines(node)}.issubset(changed)
+                whole = isinstance(node, ast.If) and {*_lines(node)}.issubset(changed)
+                idle = alone and whole and not getattr(node, "orelse", ())
                 awaited = [tuple(self._awaited(node, place, idle)) for place in places]
             elif guarded.isdisjoint(changed):
                 continue
