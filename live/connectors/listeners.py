@@ -15,6 +15,7 @@ from kvproof.live.observer.hooks import Before, around
 from kvproof.live.observer.view import HashedTokens
 from kvproof.model.config import EngineConfig
 from kvproof.model.facts.connectors import (
+    CacheStatistics,
     Closed,
     EventTokens,
     Fact,
@@ -189,6 +190,7 @@ class LookUps:
     def __init__(self, cfg: EngineConfig, caches: bool) -> None:
         self._cfg, self._caches = cfg, caches
         self._local: dict[str, int] = {}
+        self._requests: Counter[str] = Counter()
         self._admitted: Counter[tuple[str, int]] = Counter()
         self._counted: Counter[tuple[str, int]] = Counter()
 
@@ -208,11 +210,15 @@ class LookUps:
 
     def count(self, where: str, stats: Any) -> None:
         """Add the statistics of a step. Preempted requests have numbers of their own."""
+        self._requests[where] += stats.requests
         asked = stats.queries + getattr(stats, "preempted_queries", 0)
         self._add(self._counted, where, asked, stats.hits + getattr(stats, "preempted_hits", 0))
 
-    def facts(self) -> Iterator[TokensLookedUp]:
-        """What both caches count and had, when the engine is idle."""
+    def facts(self, arrived: int, failed: int) -> Iterator[CacheStatistics | TokensLookedUp]:
+        """What both caches count and had, when the engine is idle: so many requests have arrived,
+        and so many loads failed."""
+        for where, count in self._requests.items():
+            yield CacheStatistics(where, count, arrived, failed)
         states = any(not group.attention for group in self._cfg.groups)
         unlike = self._cfg.partial_block_hits or states
         for where in dict.fromkeys(where for where, _ in self._admitted):

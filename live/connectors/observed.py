@@ -25,7 +25,6 @@ from kvproof.model.facts.connectors import (
     AskedAfterReset,
     Begun,
     BlocksKept,
-    CacheStatistics,
     Fact,
     LoadEnded,
     LoadFailed,
@@ -84,7 +83,6 @@ class ObservedEngine:
         self.hashed = HashedTokens(plan.engine.hash_block_size, plan.engine.hash_lookahead_tokens)
         self.announced: dict[tuple[Any, ...], int] = {}
         self.queued: list[Any] = []
-        self.looked_up: Counter[str] = Counter()
         self.counts: Counter[str] = Counter()
         self.answers: list[object] = []
         self.invalid: defaultdict[str, set[int]] = defaultdict(set)
@@ -146,9 +144,7 @@ class ObservedEngine:
         if self.dead:
             return
         self.settle()
-        for where, count in self.looked_up.items():
-            self.facts.append(CacheStatistics(where, count, self.arrived, self.failed_loads))
-        self.facts.extend(self.lookups.facts())
+        self.facts.extend(self.lookups.facts(self.arrived, self.failed_loads))
         if self.plan.hidden:
             self.clock.run()  # who reads a file waits until it is written
             self.facts.extend(hidden.saved(self.returned, self.owners, self.worker.caches))
@@ -181,14 +177,9 @@ class ObservedEngine:
         stats = outputs.scheduler_stats
         if stats is None:
             return
-        self._count("engine's", stats.prefix_cache_stats)
+        self.lookups.count("engine's", stats.prefix_cache_stats)
         if stats.connector_prefix_cache_stats is not None:
-            self._count("connector's", stats.connector_prefix_cache_stats)
-
-    def _count(self, where: str, stats: Any) -> None:
-        """Add the statistics of a prefix cache that came with a step."""
-        self.looked_up[where] += stats.requests
-        self.lookups.count(where, stats)
+            self.lookups.count("connector's", stats.connector_prefix_cache_stats)
 
     def execute(
         self, output: Any, parts: list[ComputedPart], tables: Mapping[str, tuple[Table, ...]]
