@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from kvproof.gate.source.files import Package
+from kvproof.model.files.reading import read_bytes
 from kvproof.model.plans.config_options import Config, ConfigOption
 
 CLASSES: dict[Config, tuple[str, str]] = {
@@ -59,7 +60,7 @@ def named(words: Iterable[str], packages: Iterable[Package]) -> tuple[ConfigOpti
 def _settings(package: Package) -> Iterator[ConfigOption]:
     for file, path in sorted(package.files.items()):
         if file.startswith(CONNECTORS):
-            text = path.read_text(encoding="utf-8", errors="replace")
+            text = read_bytes(path, "source file").decode("utf-8", "replace")
             for name in SETTING.findall(text):
                 yield from (ConfigOption("connector", name, value) for value in (False, True))
 
