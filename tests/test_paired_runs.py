@@ -17,6 +17,7 @@ from kvproof.gate.search import fresh, side, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.costs import LIKELY, Costs
 from kvproof.gate.search.fresh import FRESH_MAX, FreshRuns, by_chance
+from kvproof.gate.search.needs import WEIGHED_MAX
 from kvproof.gate.search.search import LOOKS
 from kvproof.gate.search.weighing import Weighing
 from kvproof.gate.side import around_scheduler
@@ -394,6 +395,32 @@ def test_so_is_what_head_needs_more_often(compare: Compare, runs: int, early: bo
     assert bool(found.introduced) is early
     weighing.rest(lambda: True, lambda: True)
     assert found.introduced
+
+
+def test_what_does_not_show_again_takes_nothing_from_what_does(compare: Compare) -> None:
+    """It is looked at after each part of the search, and has no fresh runs."""
+    gone, there = need(TODAY, check="hit_is_the_longest"), need(TODAY)
+
+    def base(workload: Workload) -> Result:
+        elsewhere = workload.name == ELSEWHERE.name
+        return excused(workload, *[gone, there] * elsewhere, times=1 if elsewhere else 9)
+
+    def head(workload: Workload) -> Result:
+        if workload.name == ELSEWHERE.name:
+            return excused(workload, gone, there)
+        if workload.name != RUN.name:
+            return excused(workload, there, times=9)
+        records = (taken(needed=(gone, there)),) * 6 + (taken(needed=(gone,)),) * 3
+        return replace(excused(workload, there), records=records)
+
+    found = compare(base, head)
+    found.drive([RUN, ELSEWHERE])
+    weighing = Weighing(found)
+    for _ in range(WEIGHED_MAX):
+        weighing.early(lambda: True)
+    assert not found.introduced
+    weighing.rest(lambda: True, lambda: True)
+    assert [each.found.need for each in found.introduced] == [there]
 
 
 def test_a_quantity_that_differs_often_and_both_ways_is_not_looked_at_for_ever(

@@ -104,8 +104,8 @@ class Needs:
             if not (of_choices or go_on if choice else go_on)():
                 return
             need, *rest = self.unweighed
-            self._weighed += 1
             for shown in self._again(need):
+                self._weighed += 1
                 if self._more_often(shown[1], need):
                     yield shown
                 else:
