@@ -171,7 +171,7 @@ def finished(reports: Mapping[str, set[Any]]) -> Any:
 
 def reports_failed_reads() -> bool:
     """Whether a worker reports the requests whose read failed. In older releases it reports blocks
-    (see `nixl.failed`)."""
+    (see `nixl.ended`)."""
     from vllm.v1.outputs import KVConnectorOutput
 
     return "failed_recving" in inspect.signature(KVConnectorOutput).parameters

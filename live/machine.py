@@ -60,8 +60,9 @@ class LiveMachine:
         options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes, sizes
         with blame.reading():
             self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
-            kind = Push if cluster.pushes and sizes is None else Pull
-            self.transfers: Pull | Push = kind(cluster, self.nodes)
+            kind = Push if cluster.pushes else Pull
+            started = cluster.disaggregated and sizes is None
+            self.transfers: Pull | Push = kind(cluster, self.nodes, started)
         self.state = State(tuple(n.engine for n in self.nodes.values()))
         self.take_by_event: dict[type, Callable[[Any], Effects | None]] = {
             Submit: self._submit,

@@ -244,7 +244,7 @@ def test_whatever_is_asked_of_objects_is_in_the_contract() -> None:
     """Attributes of schedulers and their parts, read where no object is the adapter's own."""
     places = [place for entry in TABLE for place in entry.places]
     known = {p.mentioned or p.known_as or p.names[-1] for p in places if p.names}
-    adapter = ("machine", "driver/node", "driver/pull", "driver/push")
+    adapter = ("machine", "driver/node", "driver/transfers", "driver/pull", "driver/push")
     kit = ("engine", "observed", "owners", "worker", "caches")
     files = {LIVE / f"{name}.py": ROOTS for name in adapter}
     watcher = list((LIVE.parent / "watch").rglob("*.py"))

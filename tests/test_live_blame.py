@@ -1,21 +1,20 @@
 """Whose fault an exception is, and how the adapter drives a vLLM of another form."""
 
-import json
 import os
-import queue
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from dataclasses import replace as with_fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
-from kvproof.cli.main import main
 from kvproof.live import blame
 from kvproof.live import contract_check as contract
 from kvproof.live.death import DoesNotEnd
 from kvproof.live.fakes.nixl import CopyingAgent
-from kvproof.model.config import EngineConfig
+from kvproof.live.fakes.peers import PeerContext
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone, TransferFail
 from kvproof.model.presets import CLUSTERS
@@ -38,50 +37,6 @@ ENDS = f"{SCHEDULER}._update_from_kv_xfer_finished"
 @pytest.fixture
 def _unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract.Contract, "require", lambda _self, _features: None)
-
-
-def sampled(preset: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """The exit code of a run of real vLLM, and its verdict with the reason."""
-    command = ["sample", "--machine", "live", "--config", preset, "--json"]
-    code = main([*command, "--examples", "3", "--steps", "25"])
-    said = json.loads(capsys.readouterr().out)
-    return code, f"{said['verdict']}: {said.get('reason') or said.get('reasons', '')}"
-
-
-RATIO = "pd-ratio-state"
-
-
-def attributes() -> list[str]:
-    """What the stand-in for the worker that pairs blocks is given."""
-    from kvproof.live.driver import nixl
-
-    return sorted(vars(nixl.worker(CLUSTERS[RATIO].decode)))
-
-
-@pytest.mark.usefixtures("_unchecked")
-def test_a_stand_in_that_lacks_an_attribute_is_no_dead_engine(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from kvproof.live.driver import nixl
-
-    verdicts = {}
-    for name in attributes():
-
-        def lacking(cfg: EngineConfig, _name: str = name) -> Any:
-            made = nixl.worker(cfg)
-            delattr(made, _name)
-            return made
-
-        monkeypatch.setattr("kvproof.live.driver.node.nixl_worker", lacking)
-        verdicts[name] = sampled(RATIO, capsys)
-    assert len(verdicts) > 4
-    for name, (code, said) in verdicts.items():
-        assert not said.startswith("VIOLATED"), (name, said)
-        if said.startswith("UNKNOWN"):
-            assert code == 3
-            assert name in said or "stand-in for" in said, said
-    unknown = [name for name, (code, _) in verdicts.items() if code == 3]
-    assert len(unknown) > len(verdicts) // 2
 
 
 def driven(events: tuple[Event, ...], preset: str = "pd-full") -> dict[str, str]:
@@ -176,7 +131,13 @@ def test_whose_exception_it_was(file: str, does: str, ours: bool) -> None:
     it in all places but one has broken it."""
     from vllm.v1.core.kv_cache_manager import KVCacheManager
 
-    names = {**globals(), "manager": object.__new__(KVCacheManager)}
+    names = {
+        **globals(),
+        "manager": object.__new__(KVCacheManager),
+        "ThreadPoolExecutor": ThreadPoolExecutor,
+        "with_fields": with_fields,
+        "PeerContext": PeerContext,
+    }
     with pytest.raises((AttributeError, TypeError, ImportError, KeyError)) as raised:
         made(file, does, **names)()
     assert blame.is_ours(raised.value) is ours
@@ -201,12 +162,18 @@ WRITTEN = (OFFERED[0], *OFFERED[3:], *OFFERED[1:3], TransferDone("r0"))
 """D registers its blocks, and P writes to them."""
 
 
-def test_a_call_of_nixl_that_its_fake_lacks_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+WAYS = {"pd-full": READ, "push-full": WRITTEN}
+
+
+@pytest.mark.parametrize("preset", WAYS)
+def test_a_call_of_nixl_that_its_fake_lacks_is_not(
+    preset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """vLLM catches what NIXL raises, and would go on as if the network had failed."""
-    monkeypatch.delattr(CopyingAgent, "send_notif")
+    monkeypatch.delattr(CopyingAgent, "make_prepped_xfer")
     with pytest.raises(AdapterDrift, match="asks kvproof's stand-in for CopyingAgent") as raised:
-        driven(WRITTEN, "push-full")
-    assert raised.value.entry == "CopyingAgent.send_notif"
+        driven(WAYS[preset], preset)
+    assert raised.value.entry == "CopyingAgent.make_prepped_xfer"
 
 
 @pytest.mark.parametrize(
@@ -216,8 +183,9 @@ def test_a_call_of_nixl_that_its_fake_lacks_is_not(monkeypatch: pytest.MonkeyPat
         *("get_xfer_telemetry", "release_xfer_handle"),
     ],
 )
+@pytest.mark.parametrize("preset", WAYS)
 def test_a_call_of_nixl_may_have_one_more_argument(
-    call: str, monkeypatch: pytest.MonkeyPatch
+    call: str, preset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right, times = getattr(CopyingAgent, call), []
 
@@ -226,7 +194,7 @@ def test_a_call_of_nixl_may_have_one_more_argument(
         return right(*args, **named, one_more=1)
 
     monkeypatch.setattr(CopyingAgent, call, with_more)
-    machine = taken(live_machine(CLUSTERS["push-full"]), *WRITTEN)
+    machine = taken(live_machine(CLUSTERS[preset]), *WAYS[preset])
     assert times
     assert machine.state.engine("D").request("r0").status == LOADED
     assert not machine.state.transfers
@@ -239,31 +207,6 @@ FAILING: tuple[Event, ...] = (
     *(Submit("P", "r0"), Schedule("P"), Complete("P"), Submit("D", "r0"), Schedule("D")),
     TransferFail("r0"),
 )
-
-
-class OlderWorker:
-    """A worker that reports the blocks of a read that failed, and no requests. With several kinds
-    of groups it reports none."""
-
-    _is_hma_required: bool
-    _recving_metadata: dict[str, Any]
-    _failed_recv_reqs: "queue.Queue[str]"
-    _invalid_block_ids: "queue.Queue[set[int]]"
-    xfer_stats: Any
-
-    def _handle_failed_transfer(self, req_id: str, handle: int | None) -> None:
-        assert handle is None
-        if not self._is_hma_required:
-            self._invalid_block_ids.put(set(self._recving_metadata[req_id].local_block_ids[0]))
-        self._failed_recv_reqs.put(req_id)
-        self.xfer_stats.record_failed_transfer()
-
-    def get_block_ids_with_load_errors(self) -> set[int]:
-        found = self._invalid_block_ids
-        return set() if found.empty() else found.get_nowait()
-
-    def get_finished(self) -> tuple[set[str], set[str]]:
-        return {"sent"}, {"received"}
 
 
 def share(fate: str = COUNTS, samples: bool = True) -> Flight:
@@ -342,24 +285,15 @@ def test_a_scheduler_that_did_not_take_the_interval_is_drift() -> None:
         adapt.check_retention(Dense(), 0)
 
 
-@pytest.fixture
-def _older_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("policy", ["fail", "recompute"])
+def test_a_failed_read_is_reported_by_its_blocks(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D's scheduler learns from the blocks that the load of the request failed. A worker of today
+    has both reports."""
     from kvproof.live import adapt
-    from kvproof.live.contract.table_transfers import WORKERS
-    from kvproof.live.driver import nixl
-
-    def made(cfg: EngineConfig) -> Any:
-        older = type("Older", (OlderWorker, adapt.first(WORKERS)), {})
-        return nixl.worker(cfg, older)
 
     monkeypatch.setattr(adapt, "reports_failed_reads", lambda: False)
-    monkeypatch.setattr("kvproof.live.driver.node.nixl_worker", made)
-
-
-@pytest.mark.usefixtures("_older_reports")
-@pytest.mark.parametrize("policy", ["fail", "recompute"])
-def test_a_failed_read_is_reported_by_its_blocks(policy: str) -> None:
-    """D's scheduler learns from the blocks that the load of the request failed."""
     full = CLUSTERS["pd-full"]
     machine = live_machine(replace(full, name="older", load_failure=policy, failures=1))
     for event in FAILING:

@@ -63,12 +63,14 @@ def test_the_invariant_finds_the_mistake_in_vllm(
 ) -> None:
     if is_undriven(CLUSTERS[preset_of(name)]):
         return
-    assert name not in FAULTS or MISTAKES[name].finds in FAULTS[name].breaks
+    finds = MISTAKES[name].finds
+    dies = finds == "engine_survives"  # an assertion of vLLM itself comes before the check
+    assert dies or name not in FAULTS or finds in FAULTS[name].breaks
     MISTAKES[name].patch(monkeypatch)
-    outcome = found(name, [MISTAKES[name].finds], watched)
+    outcome = found(name, [finds], watched)
     assert outcome.verdict is Verdict.VIOLATED
     assert outcome.finding is not None
-    assert outcome.finding.invariant == MISTAKES[name].finds
+    assert outcome.finding.invariant == finds
 
 
 def printed_command(said: str) -> list[str]:

@@ -19,6 +19,10 @@ WORKERS = (
 """The places of the NIXL worker, newest release first."""
 
 
+PULL_WORKERS = (f"{NIXL}.pull_worker:NixlPullConnectorWorker", *WORKERS[1:])
+"""The places of the worker that reads, newest release first."""
+
+
 def _any(places: tuple[str, ...], rest: str = "") -> str:
     return " | ".join(f"{where}{rest}" for where in places)
 
@@ -85,8 +89,29 @@ CONNECTOR = (
         (f"{OUTPUTS}:KVConnectorOutput(finished_sending)", "P may free"),
         ("Scheduler.finished_recving_kv_req_ids", "loads that have ended"),
         ("NixlConnector.connector_scheduler", "the connector of an engine"),
-        (_any(WORKERS), "blocks are paired"),
-        (_any(WORKERS, "._logical_to_kernel_block_ids"), "blocks are paired"),
+        (_any(WORKERS), "the worker that copies"),
+        (_any(WORKERS, ".register_kv_caches"), "its worker starts"),
+        (_any(WORKERS, "~nixl_wrapper"), "the agent that copies"),
+        (_any(WORKERS, "~_reqs_to_send"), "the leases of the sender"),
+        (
+            _any(WORKERS, ".get_transfer_results") + f" | !{RESULTS}",
+            "the copies that have ended; in older releases without their failures",
+        ),
+        (
+            _any(WORKERS, ".get_transfer_results") + " | " + _any(WORKERS, ".get_finished"),
+            "the copies that have ended",
+        ),
+        *(
+            (f"{RESULTS}.{name} | !{RESULTS}", "the copies that have ended")
+            for name in ("finished_recving", "failed_recving", "finished_sending")
+        ),
+        (
+            _any(WORKERS, "._compute_desc_ids(block_ids)")
+            + " | "
+            + _any(WORKERS, "._get_block_descs_ids(block_ids)"),
+            "the blocks of a copy",
+        ),
+        ("NixlConnectorScheduler~side_channel_port", "where an engine's worker is found"),
         (
             "KVCacheConfig.transfer_groups | KVCacheConfig.kv_cache_groups",
             "the groups that are transferred",
@@ -102,12 +127,10 @@ CONNECTOR = (
 PULL = entries(
     "pull",
     (f"{NIXL}:NixlConnector | {UP_TO_0_19}:NixlConnector", "the connector"),
-    (
-        _any(WORKERS, "._apply_prefix_caching") + " | " + _any(WORKERS, "._read_blocks"),
-        "blocks are paired",
-    ),
+    (_any(PULL_WORKERS, ".start_load_kv"), "a step of the engine starts"),
+    (_any(WORKERS, "~_recving_transfers"), "reads that have not ended"),
+    (_any(WORKERS, "~_remote_agents"), "the engines from which a worker reads"),
     ("NixlConnectorMetadata.reqs_to_recv", "the reads of D"),
-    ("NixlConnectorScheduler._reqs_need_recv", "the reports that D still sends to P"),
     (_metadata("ReqMeta.local_block_ids"), "the blocks D reads into"),
     (_metadata("ReqMeta.remote"), "the blocks D reads"),
     (_metadata("RemoteMeta.block_ids"), "the blocks D reads"),
@@ -143,33 +166,13 @@ PUSH = entries(
     (f"{NIXL}:NixlPushConnector", "the connector"),
     (PUSH_WORKER, "its worker"),
     (f"{PUSH_WORKER}.start_load_kv", "a step of the engine starts"),
-    (
-        f"{PUSH_WORKER}.get_transfer_results | !{RESULTS}",
-        "the writes that have ended; in older releases without their failures",
-    ),
-    (
-        f"{PUSH_WORKER}.get_transfer_results | {PUSH_WORKER}.get_finished",
-        "the writes that have ended",
-    ),
-    ("NixlPushConnector.register_kv_caches", "its worker starts"),
-    (f"{PUSH_WORKER}._compute_desc_ids(block_ids)", "the blocks of a write"),
-    (f"{PUSH_WORKER}~nixl_wrapper", "the agent that writes"),
-    (f"{PUSH_WORKER}~_reqs_to_send", "the leases of P"),
     (f"{PUSH_WORKER}~_sending_transfers", "writes that have not ended"),
     (f"{PUSH_WORKER}~_push_finished_blocks", "the blocks that P must write"),
     (f"{PUSH_WORKER}~_pending_d_registrations", "the registrations of D"),
-    *(
-        (
-            f"{RESULTS}.{name} | !{PUSH_WORKER}.get_transfer_results",
-            "the writes that have ended",
-        )
-        for name in ("finished_recving", "failed_recving", "finished_sending")
-    ),
     ("NixlPushConnector.build_connector_meta", "the metadata for a worker"),
     ("NixlPushConnectorMetadata.push_registrations", "D registers its blocks"),
     ("NixlPushConnectorScheduler.engine_id", "the parameters from a router"),
     ("NixlPushConnectorScheduler.side_channel_host", "the parameters from a router"),
-    ("NixlPushConnectorScheduler.side_channel_port", "the parameters from a router"),
     ("NixlPushConnectorScheduler._push_registration_deadlines", "the deadline of a registration"),
     ("Request.kv_transfer_params", "the transfer parameters of a request"),
     *alike(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from vllm.v1.core.sched.output import SchedulerOutput
 
 from kvproof.live import adapt, both, build, step_output
-from kvproof.live.driver.nixl import worker as nixl_worker
 from kvproof.live.driver.worker import Worker
 from kvproof.live.observer import shown, view
 from kvproof.live.observer.kept import Leftovers
@@ -41,7 +40,7 @@ class Node:
         self.names = view.Names(cfg)
         self.recorder = Recorder(cfg, self.scheduler, self._cached)
         self.worker = Worker(cfg)
-        self.nixl: Any = nixl_worker(cfg) if cfg.connected and not pushes else None
+        self.nixl: Any = None
         self.connector, self.store = both.connectors(cfg, self.scheduler.connector)
         self.known: dict[str, state.Request] = {}
         if self.store is not None:

@@ -1,109 +1,34 @@
-"""Live KV transfers with NIXL push: two real workers, and the phases of their transfers.
+"""Live KV transfers with NIXL push: the sender writes, and the phases of its transfers are read.
 
 After each event the phase of a transfer is read from the workers and schedulers. The environment
-ends writes and makes time pass. A scheduler's messages reach its worker after each event; vLLM
-would send them with its next step.
-
-The workers are NIXL's own, on the fakes of the device: they register KV caches of zeros, shake
-hands, and write when the environment says so. What a write brings to D is copied in symbolic
-memory, between the blocks for which the worker has computed descriptors.
+ends writes and makes time pass.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from math import lcm
+from collections.abc import Mapping
 from typing import Any
 
-from vllm.v1.core.sched.output import SchedulerOutput
-
-from kvproof.live import build
-from kvproof.live.connectors.caches import allocated, layout
-from kvproof.live.connectors.observed import introduce
-from kvproof.live.connectors.worker import model_layer
 from kvproof.live.driver import nixl
 from kvproof.live.driver.node import Node
+from kvproof.live.driver.transfers import OVER, Transfers
 from kvproof.live.fake import FakeParams
-from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.nixl import PostedTransfer
-from kvproof.live.fakes.replaced import OF_NIXL, Fakes, require
 from kvproof.live.options import TO_DECODE
-from kvproof.model import memory
 from kvproof.model.config import Cluster
 from kvproof.model.phases import Phase
-from kvproof.model.plans.connector import Copies
 from kvproof.model.state import ABORTED, LOADING, Engine, Lists, State, Transfer
-
-LAYERS = 2
-"""The number of layers of each of several groups: with more than one layer, all groups have pages
-of one size."""
-
-FOR_EVER = 10**9
-"""The window of a write, which ends only when the environment says so."""
 
 ROUNDS = 2
 """The number of rounds of the threads, D's first, after which all messages have arrived. In the
 second round, P writes after a handshake."""
 
 
-class Push:
-    """The transfers from a P to a D. It has the methods of `Pull`."""
+class Push(Transfers):
+    """The transfers from a P to a D."""
 
-    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
-        self.cluster = cluster
-        self.prefill, self.decode = nodes[cluster.prefill.name], nodes[cluster.decode.name]
-        self.clock = Clock(Copies(late=True, steps=FOR_EVER))
+    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node], started: bool = True) -> None:
         self.finished: dict[str, tuple[int, Lists]] = {}
         self.registered: dict[str, Lists] = {}
-        self.described: dict[int, tuple[Any, Lists]] = {}
-        require(OF_NIXL)
-        self.fakes = Fakes(OF_NIXL, self.clock)
-        with self.device():
-            for port, node in enumerate((self.decode, self.prefill), 1):
-                node.connector.connector_scheduler.side_channel_port = port
-                node.nixl = self._started(node)
-
-    @contextmanager
-    def device(self) -> Iterator[None]:
-        """Put the fakes of the device in place, until the block ends. Outside it, the threads of
-        the connectors stand."""
-        self.clock.goes_on = self.clock.now
-        try:
-            with self.fakes:
-                yield
-        finally:
-            self.clock.goes_on = FOR_EVER
-
-    def _started(self, node: Node) -> Any:
-        """NIXL's worker of an engine, with KV caches; other workers can find it."""
-        from vllm.config import set_current_vllm_config
-        from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
-
-        cfg, vllm_config = node.cfg, node.connector.connector_scheduler.vllm_config
-        ratio = cfg.physical_per_logical
-        block = lcm(*(group.block_size for group in cfg.groups if group.attention))
-        self.clock.kernel_tokens = block // ratio if ratio > 1 else 0
-        layers = LAYERS if len(cfg.groups) > 1 else 1
-        caches = build.with_tensors(vllm_config, build.kv_cache_config(cfg, build.Shape(layers)))
-        names = [name for group in caches.kv_cache_groups for name in group.layer_names]
-        context = vllm_config.compilation_config.static_forward_context
-        context |= {name: model_layer() for name in names}
-        with set_current_vllm_config(vllm_config):
-            made = type(node.connector)(vllm_config, KVConnectorRole.WORKER, caches)
-            made.register_kv_caches(allocated(caches, layout(vllm_config), ratio))
-        introduce([made], node.connector)
-        self._note_blocks(made.connector_worker)
-        return made.connector_worker
-
-    def _note_blocks(self, worker: Any) -> None:
-        """Note of which blocks a worker computes descriptors."""
-        compute = worker._compute_desc_ids
-
-        def descriptors(block_ids: Any, **sizes: Any) -> Any:
-            computed = compute(block_ids=block_ids, **sizes)
-            self.described[id(computed)] = computed, nixl.as_lists(block_ids)
-            return computed
-
-        worker._compute_desc_ids = descriptors
+        super().__init__(cluster, nodes, started)
 
     def params_of_prefill(self, *_: object) -> dict[str, Any]:
         """The `kv_transfer_params` of a request that is sent to P."""
@@ -134,11 +59,6 @@ class Push:
             self.clock.run()
         return state
 
-    def _idle(self, state: State, node: Node) -> State:
-        """Run a step that computes nothing and sends the connector metadata to the worker."""
-        empty = SchedulerOutput.make_empty()
-        return self.stepped(state, node, node.connector.build_connector_meta(empty))
-
     def completed(
         self,
         state: State,
@@ -161,30 +81,22 @@ class Push:
         state = state._replace(failures=state.failures + 1)
         return self._end_writes(state, key, well=False)
 
-    def aborted(self, state: State, node: Node, request: str) -> State:  # noqa: ARG002
-        """Let the worker of the engine know of an abort."""
-        return self._idle(state, node)
-
     def _end_writes(self, state: State, name: str, well: bool) -> State:
         """End all writes of a request. A successful write notifies D itself."""
-        p, d = self.prefill, self.decode
-        for number, write in self._writes(name).items():
+        writes = self._writes(name)
+        for write in writes.values():
             if well:
-                sink = memory.copy(p.cfg, d.cfg, p.engine, d.engine, self._pairs(write))
-                d.worker.memory = sink.memory
-                d.engine = d.engine._replace(memory=sink.memory)
-            self.prefill.nixl.nixl_wrapper.end(number, well)
+                self._copied(self.prefill, self.decode, self._pairs(write))
+        self._end(self.prefill, writes, well)
         return self._report(state)
 
     def lease_ended(self, state: State, key: str) -> State:
         """End P's lease on a request, and D's deadline where no write can come."""
         phase, arrived = state.phase(key), self.decode.engine.find(key) is not None
-        leases = self.prefill.nixl._reqs_to_send
-        if key in leases:
-            leases[key] = 0.0
+        self._end_lease(self.prefill, key)
         deadlines = self.decode.connector.connector_scheduler._push_registration_deadlines
         if phase in (Phase.REGISTERED, Phase.ABANDONED) and key in deadlines:
-            deadlines[key] = 0.0
+            deadlines[key] = OVER
         state = self._report(self._idle(state, self.decode))
         if phase == Phase.OFFERED and not arrived:
             state = state.ending(self.cluster.decode.name, key)
@@ -239,7 +151,5 @@ class Push:
 
     def _pairs(self, write: PostedTransfer) -> nixl.Pairs:
         """D's and P's kernel blocks of a write, by group."""
-        (_, theirs), (_, ours) = (
-            self.described[id(ids)] for ids in (write.remote_ids, write.local_ids)
-        )
+        ours, theirs = self._lists(write)
         return tuple(zip(theirs, ours, strict=True))

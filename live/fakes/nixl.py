@@ -183,9 +183,18 @@ class CopyingAgent:
         """Send a message to another agent."""
         self.agents[agent].messages[self.name].append(bytes(notif_msg))
 
+    holds: Callable[[bytes], bool] = staticmethod(lambda _message: False)
+    """Whether a message to this agent has not arrived yet."""
+
+    def inbox(self, kind: Callable[[bytes], bool]) -> dict[str, list[bytes]]:
+        """The messages of a kind to this agent that it has not taken, by sender."""
+        chosen = ((name, list(filter(kind, sent))) for name, sent in self.messages.items())
+        return {name: sent for name, sent in chosen if sent}
+
     def get_new_notifs(self, **_: object) -> dict[str, list[bytes]]:
-        """The messages since the last call."""
-        taken, self.messages = dict(self.messages), defaultdict(list)
+        """The messages that have arrived since the last call."""
+        taken = self.inbox(lambda message: not self.holds(message))
+        self.messages = defaultdict(list, self.inbox(self.holds))
         return taken
 
 

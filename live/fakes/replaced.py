@@ -31,6 +31,7 @@ OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 FILES = f"{OFFLOAD}.tiering.fs.manager"
 PEERS = f"{OFFLOAD}.tiering.p2p"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
+NIXL_UP_TO_0_19 = "vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector"
 UTILS = "vllm.distributed.kv_transfer.kv_connector.utils"
 WRITES = mooncake.HOME
 SERVER = "vllm.distributed.kv_transfer.kv_connector.v1.mooncake.mooncake_utils"
@@ -262,16 +263,18 @@ OF_NIXL: tuple[Replacement, ...] = (
         "vllm.model_executor.layers.mamba.mamba_utils:get_conv_state_layout",
         _always(lambda: "DS"),
         "the state of a convolution has the order that NIXL needs",
+        other=True,
     ),
     *(
         Replacement(f"{place}.get_supported_kernel_block_sizes", _kernel_sizes, NO_KERNEL)
         for place in (BACKEND, OTHER_BACKEND)
     ),
     *(
-        Replacement(f"{NIXL}.{module}:{name}", by, why, other)
+        Replacement(f"{module}:{name}", by, why, other)
         for worker, scheduler, other in (
-            ("base_worker", "base_scheduler", False),
-            ("worker", "scheduler", True),
+            (f"{NIXL}.base_worker", f"{NIXL}.base_scheduler", False),
+            (f"{NIXL}.worker", f"{NIXL}.scheduler", True),
+            (NIXL_UP_TO_0_19, NIXL_UP_TO_0_19, True),
         )
         for module, name, by, why in (
             (worker, "NixlWrapper", nixl.agents(nixl.CopyingAgent), COPIES),
@@ -294,16 +297,17 @@ OF_NIXL: tuple[Replacement, ...] = (
     Replacement(f"{NIXL}.push_worker:threading", EventThreads, THREADS),
     Replacement(f"{NIXL}.push_worker:queue", QueueModule, THREADS),
     *(
-        Replacement(f"{NIXL}.{module}:time", by, SECONDS, other)
+        Replacement(f"{module}:time", by, SECONDS, other)
         for module, by, other in (
-            ("base_worker", WorkerTime, False),
-            ("base_scheduler", StepTime, False),
-            ("pull_worker", WorkerTime, False),
-            ("pull_scheduler", StepTime, False),
-            ("push_worker", WorkerTime, False),
-            ("push_scheduler", StepTime, False),
-            ("worker", WorkerTime, True),
-            ("scheduler", StepTime, True),
+            (f"{NIXL}.base_worker", WorkerTime, False),
+            (f"{NIXL}.base_scheduler", StepTime, False),
+            (f"{NIXL}.pull_worker", WorkerTime, False),
+            (f"{NIXL}.pull_scheduler", StepTime, False),
+            (f"{NIXL}.push_worker", WorkerTime, False),
+            (f"{NIXL}.push_scheduler", StepTime, False),
+            (f"{NIXL}.worker", WorkerTime, True),
+            (f"{NIXL}.scheduler", StepTime, True),
+            (NIXL_UP_TO_0_19, StepTime, True),
         )
     ),
 )

@@ -1,8 +1,8 @@
 """Drivers of the NIXL connector: the tokens that P leaves to D, the blocks that P offers, and how D
 pairs them.
 
-The scheduler side belongs to a real scheduler. The worker side is `live.driver.nixl.worker`; it is
-not started, so its handshake check does not run.
+The scheduler side belongs to a real scheduler. The worker side is `live.driver.nixl.worker`, which
+is not started.
 """
 
 import functools
