@@ -24,6 +24,7 @@ from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
 from kvproof.model.counted import counted
 from kvproof.model.errors import UsageError
+from kvproof.model.files.reading import shown as shown_path
 from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.traces.lines import NamedConnector
 from kvproof.model.traces.trace import PlanRun, write_in
@@ -102,6 +103,11 @@ def replay(args: argparse.Namespace, planned: PlanRun, plan: ConnectorPlan) -> i
     """Play the plan of a file, and print what it breaks."""
     named = planned.connector
     assert named is not None
+    if named.needs_trust and not args.trust:
+        raise UsageError(
+            f"{shown_path(args.trace)} names {named.name} with settings of its own, and Python may "
+            "import what it names. Use --trust if you know where the file is from."
+        )
     subject = _subject(args, named)
     from kvproof.gate.connectors.search import PlanSearch
     from kvproof.live.connectors.episode import play
@@ -264,13 +270,14 @@ def _plan_file(args: argparse.Namespace, named: NamedConnector, found: "PlanSear
     planned = PlanRun(found.plan, named, finding, seed=args.seed, vllm=installed())
     return File(
         lambda: write_in(args.traces, f"connector-{found.rule}-{args.seed}", planned),
-        partial(_replay_line, args),
+        partial(_replay_line, args, named),
         first=True,
     )
 
 
-def _replay_line(args: argparse.Namespace, at: Path) -> str:
+def _replay_line(args: argparse.Namespace, named: NamedConnector, at: Path) -> str:
     """Return the line with the command that replays a plan on the vLLM of this search."""
-    words = ["--vllm", str(args.vllm)] if args.vllm is not None else []
+    words = ["--trust"] * named.needs_trust
+    words += ["--vllm", str(args.vllm)] if args.vllm is not None else []
     words += ["--cache", str(args.cache)] if args.cache is not None else []
     return " ".join(("Replay it: kvproof replay", shell_word(at), *map(shlex.quote, words)))

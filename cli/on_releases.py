@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             "Use the trace of a finding in vLLM."
         )
     versions, cache = in_order(args.releases or NEWEST), Cache(cache_folder(args.cache))
-    found = _ask_each(versions, lambda version: _on_release(version, cache, args.trace))
+    found = _ask_each(versions, lambda version: _on_release(version, cache, args))
     unasked = ReleaseAnswer(verdict="UNKNOWN", why=INTERRUPTED)
     answers = {version: found.get(version, unasked) for version in versions}
     unknown = any(each.verdict == "UNKNOWN" for each in answers.values())
@@ -111,22 +111,24 @@ def _ask_each(
     return found
 
 
-def _on_release(version: str, cache: Cache, trace: Path) -> ReleaseAnswer:
+def _on_release(version: str, cache: Cache, args: argparse.Namespace) -> ReleaseAnswer:
     """Replay a trace on one release."""
     try:
         cache.installed(version)
         cache.needed()
     except Failed as failed:
         return ReleaseAnswer(verdict="UNKNOWN", why=str(failed))
-    return replayed_alone(trace, version, cache.folder)
+    return replayed_alone(args.trace, version, cache.folder, ["--trust"] * args.trust)
 
 
-def replayed_alone(trace: Path, vllm: str | None, cache: Path | None) -> ReleaseAnswer:
+def replayed_alone(
+    trace: Path, vllm: str | None, cache: Path | None, more: Sequence[str] = ()
+) -> ReleaseAnswer:
     """Replay a trace on real vLLM in a process of its own, in which no run came before it. `vllm`
-    and `cache` are the values of the options of these names."""
+    and `cache` are the values of the options of these names, and `more` are further options."""
     chosen = [] if vllm is None else ["--vllm", vllm]
     where = [] if cache is None else ["--cache", str(cache)]
-    words = ["replay", str(trace.absolute()), "--machine", "live", *chosen, *where, "--json"]
+    words = ["replay", str(trace.absolute()), "--machine", "live", *chosen, *where, *more, "--json"]
     try:
         ran = children.run([sys.executable, "-m", "kvproof", *words], timeout_s=REPLAY_S)
     except subprocess.TimeoutExpired:

@@ -45,6 +45,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "name: the newest patch of each)",
     )
     options.add_fail_on(parser, Severity.BOOKKEEPING)
+    parser.add_argument(
+        "--trust",
+        action="store_true",
+        help="carry out a plan that names a module, a file or texts as settings: Python imports "
+        "some of these",
+    )
 
 
 def run(args: argparse.Namespace) -> int:

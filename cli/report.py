@@ -122,7 +122,9 @@ def _plan(args: argparse.Namespace, planned: PlanRun) -> int:
             print_lines(sys.stdout, finding_lines(planned.finding))
         for line in planned.lines:
             say(line)
-        say(f"Replay it: kvproof replay {shell_word(args.trace)}")
+        named = planned.connector
+        trust = " --trust" * (named is not None and named.needs_trust)
+        say(f"Replay it: kvproof replay {shell_word(args.trace)}{trust}")
 
     return finish(args, 0, lambda: {"trace": records(planned)}, text)
 

@@ -5,6 +5,7 @@ The first line is a `Header`, a `ConnectorHeader` or a `CoreHeader`. Then each e
 `EndLine`.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -59,6 +60,24 @@ class NamedConnector(Line, frozen=True, omit_defaults=True):
     name: Annotated[str, Meta(min_length=1, max_length=200)]
     extra: dict[str, Any] = {}
     keeps_prompts: bool = False
+
+    @property
+    def needs_trust(self) -> bool:
+        """Whether Python may import what it names: a class by its module or file, or a text among
+        its settings, which vLLM may take for a module. Texts in the folder of an episode are
+        none."""
+        return ":" in self.name or any(
+            not each.startswith("{tmp}") or ".." in each for each in _texts(self.extra)
+        )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a JSON value, but for the names of fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each)
 
 
 class ConnectorHeader(_Header, frozen=True, tag="connector"):

@@ -118,10 +118,31 @@ def test_settings_with_which_vllm_makes_no_connector_are_bad_input(
     name = "OffloadingConnector"
     plan = write_in(tmp_path, "plan", PlanRun(ALONE[0], NamedConnector(name, json.loads(extra))))
     search = "connector", name, "--extra", extra, "--examples", "1"
-    for command in (search, ("replay", str(plan))):
+    for command in (search, ("replay", str(plan), "--trust")):
         text = refused(*command)
         assert f"{name} cannot be made" in text
         assert "spec.py, line" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"),
+    [
+        ("FILE:Store", {}),
+        ("os:Store", {}),
+        ("OffloadingConnector", {"spec_module_path": "planted"}),
+        ("MultiConnector", {"connectors": [{"kv_connector_module_path": "planted"}]}),
+        ("ExampleConnector", {"shared_storage_path": "{tmp}/../.."}),
+    ],
+)
+def test_a_plan_of_somebody_else_imports_nothing(
+    name: str, extra: dict[str, Any], refused: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted = tmp_path / "planted.py"
+    planted.write_text("raise SystemExit('it was imported')")
+    monkeypatch.chdir(tmp_path)
+    named = NamedConnector(name.replace("FILE", str(planted)), extra)
+    path = write_in(tmp_path, "plan", PlanRun(ALONE[0], named))
+    assert "Use --trust if you know where the file is from." in refused("replay", str(path))
 
 
 def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
