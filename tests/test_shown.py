@@ -116,8 +116,8 @@ def test_what_lies_in_itself_ends() -> None:
     assert shown.plain(thing) == [1, shown.UNNAMED]
 
 
-def of_cluster() -> Record:
-    return sampled(CLUSTERS["full"], LiveMachine, 3, 1, 25).records[0]
+def of_cluster(name: str = "full") -> Record:
+    return sampled(CLUSTERS[name], LiveMachine, 3, 1, 25).records[0]
 
 
 PLAN = ConnectorPlan(
@@ -247,6 +247,14 @@ def test_what_is_counted_of_each_kind_of_run(right: dict[Made, Record]) -> None:
     assert two_pools > PLAN.engine.num_blocks - 1
     assert right[of_loop].counts["steps"] > 0
     assert right[of_start].counts["blocks of a started engine"] > 0
+
+
+def test_blocks_that_are_held_after_their_requests_are_counted(right: dict[Made, Record]) -> None:
+    """Where D reads them; an engine alone gives them back at once."""
+    held = "blocks held after requests"
+    assert right[of_cluster].counts[held] == right[of_loop].counts[held] == 0
+    assert of_cluster("pd-default").counts[held] > 0
+    assert of_plan("nixl-pull").counts[held] > 0
 
 
 def test_requests_that_end_together_are_stored_in_order() -> None:

@@ -162,6 +162,7 @@ COUNTED = {
     "last steps of requests": "more",
     "free blocks at the end": "less",
     "transfers pending at the end": "more",
+    "blocks held after requests": "more",
     "events published": "more",
     "fewer events published": "less",
     "blocks of a started engine": "less",
@@ -169,7 +170,8 @@ COUNTED = {
 }
 """What is counted in each run, with what is worse. The last steps are summed over the requests that
 ended: the number of the step in which each did. Free blocks are those of every pool, also a
-connector's, when the engines are idle. More events may be worse, and fewer: they are counted once
+connector's, when the engines are idle; those that are held after their requests have ended are
+summed over the steps. More events may be worse, and fewer: they are counted once
 and have two lines. The list is fixed: each further line makes chance more likely
 (`costs.LIKELY`)."""
 
@@ -195,6 +197,7 @@ class Recorder:
         for name, number in _counts(step):
             self.count(name, number)
         self._steps += isinstance(step.event, Schedule)
+        self.count("blocks held after requests", _held_after_end(step.after))
         ended = {*step.after.ended} - {*step.before.ended}
         self.count("last steps of requests", len(ended) * self._steps)
         self.at_end("free blocks at the end", sum(len(e.free) for e in step.after.engines))
@@ -242,6 +245,16 @@ def _counts(step: Step) -> Iterator[tuple[str, int]]:
     yield "events published", len(step.effects.reports)
     choices: Iterable[object] = (step.event.chose or ()) if scheduled else ()  # type: ignore[union-attr]
     yield "tokens computed", sum(each.tokens for each in choices if isinstance(each, Compute))
+
+
+def _held_after_end(state: State) -> int:
+    """The blocks in the tables of requests that have ended."""
+    return sum(
+        len({block for table in request.tables for block in table})
+        for engine in state.engines
+        for request in engine.requests
+        if (engine.name, request.id) in state.ended
+    )
 
 
 def _seen(step: Step) -> Iterator[object]:

@@ -14,18 +14,16 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kvproof.gate.difference.record import COUNTED, COUNTER, Pair
+from kvproof.gate.difference.record import COUNTED, Pair
 from kvproof.gate.difference.workload import Engine, Plays, Workload
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.fresh import EARLY, FreshRuns, Runs
 from kvproof.gate.side import plans
 from kvproof.reports.gate_output import GateCost
 
-QUANTITIES = len(COUNTED) - len(COUNTER)
-
-LIKELY = 0.05 / QUANTITIES
-"""How likely chance may be in the runs of the search. One of so many quantities is worse by chance
-in one of 20 searches: with eight runs that are worse, none may be better."""
+LIKELY = 2.0**-8
+"""How likely chance may be in the runs of the search: with eight runs that are worse, none may be
+better. Of 13 quantities one is worse by chance in one of 20 searches."""
 
 AGAIN = 0.04
 """How likely chance may be in the fresh runs: five that are worse, and none that is better. They

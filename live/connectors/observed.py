@@ -169,6 +169,7 @@ class ObservedEngine:
 
     def answered(self, outputs: Any) -> None:
         """Record what the engine answers to clients (`EngineCoreOutputs`)."""
+        self.counts["blocks held after requests"] += shown.held_after_end(self.scheduler)
         for each in outputs.outputs:
             self.counts["last steps of requests"] += self.steps * (each.finish_reason is not None)
             if each.kv_transfer_params:

@@ -338,7 +338,9 @@ class Episode:
         self.answers = []
 
     def _count(self, outputs: Any) -> None:
-        """Count the hits of a step, and the steps until requests end."""
+        """Count the hits of a step, the steps until requests end, and what is held after that."""
+        held = shown.held_after_end(self.engine.core.scheduler)
+        self.counts["blocks held after requests"] += held
         stats = outputs.scheduler_stats
         if stats is not None:
             self.counts["tokens hit"] += stats.prefix_cache_stats.hits

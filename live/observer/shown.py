@@ -115,6 +115,16 @@ def pools(scheduler: Any) -> list[Any]:
     return [first, *(each for each in others if each is not first)]
 
 
+def held_after_end(scheduler: Any) -> int:
+    """The blocks that are held, and of no request that goes on: a connector holds them for a copy
+    or a peer, or somebody forgot them."""
+    pool, tables = scheduler.kv_cache_manager.block_pool, scheduler.kv_cache_manager.get_block_ids
+    going = (name for name, each in scheduler.requests.items() if not each.is_finished())
+    theirs = {block for name in going for group in tables(name) for block in group}
+    held = len(pool.blocks) - 1 - pool.get_num_free_blocks()
+    return int(held - len(theirs - {pool.null_block.block_id}))
+
+
 def state(scheduler: Any, of_pools: Sequence[Any], named: Named) -> Iterator[object]:
     """The state of an engine: whether it says that it has work, its queues, requests and block
     tables, its pools, and the encoder's outputs that it keeps."""
