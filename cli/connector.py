@@ -112,7 +112,7 @@ def replay(args: argparse.Namespace, planned: PlanRun, plan: ConnectorPlan) -> i
     from kvproof.gate.connectors.search import PlanSearch
     from kvproof.live.connectors.episode import play
 
-    found = PlanSearch()
+    found = PlanSearch(fail_on=args.fail_on)
     with interruption.stoppable() as stopped, _makes(named, found, tried=True):
         found.take(plan, play(subject, plan))
     return _answer(args, named, subject, found, [], interrupted=bool(stopped))

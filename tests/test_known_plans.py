@@ -332,3 +332,16 @@ def test_a_search_of_a_connector_names_the_finding(run: Any, tmp_path: Any) -> N
     code, out, _ = run("replay", str(path))
     assert code == 1
     assert f"Known: {plan.check} is {name} (findings/ has what it is)." in out
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("more", "code"), [((), 1), (("--fail-on", "leak"), 3)])
+def test_the_plan_of_a_finding_shows_it_again_also_where_it_is_not_grave(
+    more: tuple[str, ...], code: int, run: Any
+) -> None:
+    check = "events_have_tokens_of_their_hash"
+    path = known_plans.FOLDER / "stored_event_has_other_tokens" / "plan-1.jsonl"
+    exit_code, out, _ = run("replay", str(path), *more)
+    assert exit_code == code
+    assert out.startswith(f"VIOLATED {check}") is (code == 1)
+    assert check in out

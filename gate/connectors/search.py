@@ -12,7 +12,7 @@ from kvproof.live.connectors.episode import EpisodeResult, RefusedPlan, play
 from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.plans.connector import ConnectorPlan
-from kvproof.model.severity import FAIL_ON
+from kvproof.model.severity import FAIL_ON, Severity
 from kvproof.strategies.shrinking import shrunk
 
 TRIES_MAX = 150
@@ -33,13 +33,14 @@ class RuleBroken(Exception):
 @dataclass
 class PlanSearch(NotAccepted):
     """The progress and the result of a search: the smallest plan found that breaks a check, and its
-    result. `tolerated` counts findings that are less severe than a leak, `known` those that a known
-    finding explains, by its name. `unplayed` counts the plans that this vLLM does not take, by the
-    reason. `tries` counts the episodes that made the plan smaller; `episodes` and the judged
+    result. `tolerated` counts findings that are less severe than `fail_on`, `known` those that a
+    known finding explains, by its name. `unplayed` counts the plans that this vLLM does not take,
+    by the reason. `tries` counts the episodes that made the plan smaller; `episodes` and the judged
     numbers do not include them. `first` is the plan that was found first, and its result, before it
     was made smaller. `needs_earlier` says that the plan breaks its check only after earlier
     episodes."""
 
+    fail_on: Severity = FAIL_ON
     episodes: int = 0
     steps: int = 0
     judged: Counter[str] = field(default_factory=Counter)
@@ -74,7 +75,7 @@ class PlanSearch(NotAccepted):
             self.times_judged += result.times_judged
         else:
             self.tries += 1
-        grave = [f for f in result.findings if CONTRACT[f.invariant].severity <= FAIL_ON]
+        grave = [f for f in result.findings if CONTRACT[f.invariant].severity <= self.fail_on]
         if self.rule and not grave:
             return False
         if not grave:
