@@ -13,7 +13,7 @@ from kvproof.gate.difference.workload import Plays, Workload
 from kvproof.gate.search.comparison import PAST_DEATHS
 from kvproof.gate.side.drawn_plans import ABANDONED, PAST, with_plans
 from kvproof.live.connectors.drawn import ALONE, HYBRID
-from kvproof.model.plans.connector import ConnectorPlan
+from kvproof.model.plans.connector import ConnectorPlan, SubmitRequest
 from tests.fake_sides import FakeSide, compared
 from tests.two_machines import result
 
@@ -127,3 +127,15 @@ def test_in_some_plans_a_client_goes_while_its_request_loads() -> None:
             assert [kind for kind, _ in groupby(come)][:3] == ["Submit", "Step", "Abort"]
             gone += 1
     assert gone
+
+
+def test_the_plans_of_a_search_are_no_look_alikes() -> None:
+    """Hypothesis repeats parts of earlier plans: of 100, 60 differed in their engine or traffic."""
+    plans = with_plans(Plays("plans", "offloading", 3, 100), Accepts(HYBRID)).plans or ()
+    assert len(plans) == 100
+    assert len({(plan.engine.groups, _traffic(plan)) for plan in plans}) >= 90
+
+
+def _traffic(plan: ConnectorPlan) -> tuple[tuple[str, int], ...]:
+    requests = (each for each in plan.actions if isinstance(each, SubmitRequest))
+    return tuple((each.prompt, each.max_tokens) for each in requests)

@@ -2,6 +2,7 @@
 prompts share beginnings, requests are aborted, and the engine's own cache is emptied."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import pairwise, product
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
@@ -176,6 +177,9 @@ VALUES = st.one_of(st.none(), st.integers(0, 3))
 STANDS_STEPS = (1, 4, 12, 100)
 """For how many steps a loop stands. No engine waits for an answer as long as the last."""
 
+LOOK_ALIKES_MAX = 4
+"""Hypothesis draws so many plans for one at most: it often repeats parts of earlier ones."""
+
 TURNS_MAX = 8
 ROUNDS_MAX = 4
 
@@ -188,12 +192,14 @@ def draw_plans(
     take: Callable[[ConnectorPlan], None],
     overlaps: bool = True,
 ) -> None:
-    """Draw this number of plans (see `plans`), from the seed `start`, and take each. An exception
-    of `take` ends the drawing, and is passed on."""
+    """Draw this number of plans (see `plans`), from the seed `start`, and take each. No two are
+    look-alikes (`_shape`); there are fewer plans where no others are found. An exception of `take`
+    ends the drawing, and is passed on."""
+    drawn: set[object] = set()
 
     @seed(start)
     @settings(
-        max_examples=episodes,
+        max_examples=episodes * LOOK_ALIKES_MAX,
         database=None,
         deadline=None,
         derandomize=False,
@@ -204,10 +210,28 @@ def draw_plans(
     )
     @given(plans(subject, kinds, overlaps))
     def each(plan: ConnectorPlan) -> None:
-        take(plan)
+        if len(drawn) == episodes:
+            raise _Enough
+        shape = _shape(plan)
+        if shape in drawn:
+            return
+        take(plan)  # Hypothesis draws a plan whose exception ends the drawing once more
+        drawn.add(shape)
 
-    with of_the_seed():
+    with of_the_seed(), suppress(_Enough):
         each()
+
+
+class _Enough(Exception):
+    """All plans are drawn."""
+
+
+def _shape(plan: ConnectorPlan) -> object:
+    """What look-alikes have in common: the cache groups, the tokens of a step, and the lengths of
+    prompts and answers."""
+    prompts = (each for each in plan.actions if isinstance(each, SubmitRequest))
+    lengths = tuple((each.family, each.tokens, each.max_tokens) for each in prompts)
+    return plan.kinds, plan.engine.groups, plan.engine.chunk_tokens, lengths
 
 
 @st.composite
