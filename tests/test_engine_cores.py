@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ from kvproof.gate.side import plans as side_plans
 from kvproof.gate.side.around_scheduler import broken
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
-from kvproof.live import contract_check
+from kvproof.live import build, contract_check
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
@@ -505,6 +506,17 @@ def test_a_break_is_written_as_a_plan_that_replays(
     assert left <= {"idle_engine_has_published"}  # aibrix#2287
     _, output = as_json("replay", str(path))
     assert (output["machine"], output["verdict"]) == ("live", "VIOLATED" if left else "SAMPLED")
+
+
+def test_an_older_release_has_full_attention_in_place_of_a_ring(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    plans = (random_engine(seed, {**COUNTED, "rings": True}) for seed in count())
+    plan = next(each for each in plans if "ring" in {layer.kind for layer in each.layers})
+    monkeypatch.setattr(build, "ring", lambda: FullAttentionSpec)
+    assert not side_plans.driven(Engine("older", plan)).breaks
 
 
 HEADER = {"of": "engine core", "schema": 5, "kind": "kvproof-run", "seed": 0}

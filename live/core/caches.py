@@ -3,6 +3,7 @@
 from typing import Any
 
 from kvproof.live import adapt
+from kvproof.live.core.layers import as_here
 from kvproof.model.facts.startup import Pages, StartedGroup, StartedWorker
 from kvproof.model.plans.engine import WINDOWS, Layer
 
@@ -29,6 +30,7 @@ class Caches:
     def worker(self, layers: dict[str, Layer], memory: int, config: Any) -> StartedWorker:
         """A worker, with the caches that its `config` makes it allocate."""
         groups = tuple(map(self._group, config.kv_cache_groups))
+        layers = {name: as_here(layer) for name, layer in layers.items()}
         specs = {
             name: getattr(each.kv_cache_spec, "kv_cache_specs", {}).get(name, each.kv_cache_spec)
             for each in config.kv_cache_groups

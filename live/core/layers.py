@@ -9,6 +9,7 @@ from kvproof.live import build, importing  # noqa: F401 (vLLM is imported quietl
 # isort: split
 
 import torch
+from msgspec.structs import replace
 from vllm.config import KVEventsConfig, KVTransferConfig
 
 from kvproof.live import adapt
@@ -19,6 +20,14 @@ DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
 
 REQUESTS_MAX = 4
 """The largest number of requests that a step serves."""
+
+
+def as_here(layer: Layer) -> Layer:
+    """The layer that this vLLM has: older releases have full attention in place of a ring."""
+    import vllm.v1.kv_cache_interface as kinds
+
+    missing = layer.kind == "ring" and build.ring() is kinds.FullAttentionSpec
+    return replace(layer, kind="full") if missing else layer
 
 
 def spec_of(plan: EnginePlan, layer: Layer) -> Any:
