@@ -14,7 +14,6 @@ from kvproof.live import blame
 from kvproof.live import contract_check as contract
 from kvproof.live.death import DoesNotEnd
 from kvproof.live.fakes.nixl import CopyingAgent
-from kvproof.live.fakes.peers import PeerContext
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Complete, Event, Schedule, Submit, TransferDone, TransferFail
 from kvproof.model.presets import CLUSTERS
@@ -130,6 +129,8 @@ def test_whose_exception_it_was(file: str, does: str, ours: bool) -> None:
     """Also a name of the contract is vLLM's to miss where its own code asks for it: whoever renames
     it in all places but one has broken it."""
     from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    from kvproof.live.fakes.peers import PeerContext  # needs zmq, as vLLM does
 
     names = {
         **globals(),
