@@ -18,6 +18,11 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.model.plans.connector import ROUTES, Another, Options, TransferParams, Unlike, Who
 
+PARTS = ("connectors", "secondary_tiers")
+"""The settings that have connectors, or tiers, inside a connector."""
+
+EXTRA = "kv_connector_extra_config"
+
 
 class NoConnector(UsageError):
     """There is no connector of this name. `why` and `instead` (what to use instead) are a sentence
@@ -74,6 +79,21 @@ class TestedConnector:
     buffered: bool = False
     by_block: bool = False
 
+    def __post_init__(self) -> None:
+        """Raise UsageError where settings that are read here have no parts to read."""
+        for name in PARTS:
+            parts = self.extra.get(name, ())
+            if not (isinstance(parts, list | tuple) and all(isinstance(e, Mapping) for e in parts)):
+                raise UsageError(f"The setting {name} is no list. Use a list of objects.")
+        if not all(isinstance(each.get("kv_connector"), str) for each in self._inside):
+            raise UsageError(
+                "A connector in the setting connectors has no name. Use kv_connector with a name."
+            )
+        if not all(isinstance(each.get(EXTRA, {}), Mapping) for each in self._inside):
+            raise UsageError(f"The setting {EXTRA} is no object. Use an object with settings.")
+        if not isinstance(self.extra.get(ENCODER, {}), Mapping):
+            raise UsageError(f"The setting {ENCODER} is no object. Use an object with settings.")
+
     def settings(self, folder: Path, options: Options = ()) -> dict[str, Any]:
         """The settings of `KVTransferConfig`, with some options. `{tmp}` in a text is replaced by
         this folder."""
@@ -87,7 +107,7 @@ class TestedConnector:
         name = f"kvproof-{os.getpid()}"
         return {
             "kv_connector": kind,
-            "kv_connector_extra_config": extra,
+            EXTRA: extra,
             "engine_id": name,
             "kv_buffer_device": "cpu",
             **place,
@@ -96,8 +116,13 @@ class TestedConnector:
     @property
     def classes(self) -> tuple[str, ...]:
         """The connector's class, and the classes of the connectors inside it."""
-        inside = self.extra.get("connectors", ())
-        return (self.name, *(each["kv_connector"] for each in inside))
+        return (self.name, *(each["kv_connector"] for each in self._inside))
+
+    @property
+    def _inside(self) -> Sequence[Mapping[str, Any]]:
+        """The connectors inside this one, as vLLM takes them."""
+        inside: Sequence[Mapping[str, Any]] = self.extra.get("connectors", ())
+        return inside
 
     @property
     def has_peers(self) -> bool:
@@ -152,7 +177,7 @@ class TestedConnector:
             else:
                 with in_place(MODULES):
                     found = KVConnectorFactory.get_connector_class_by_name(name)
-                    for inside in self.extra.get("connectors", ()):
+                    for inside in self._inside:
                         if "kv_connector_module_path" not in inside:
                             KVConnectorFactory.get_connector_class_by_name(inside["kv_connector"])
         except (ImportError, AttributeError, ValueError, SyntaxError) as error:

@@ -145,6 +145,23 @@ def test_a_plan_of_somebody_else_imports_nothing(
     assert "Use --trust if you know where the file is from." in refused("replay", str(path))
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"connectors": 3},
+        {"connectors": [1]},
+        {"connectors": [{}]},
+        {"connectors": [{"kv_connector": "A", "kv_connector_extra_config": 1}]},
+        {"secondary_tiers": [None]},
+        {"ec_transfer_config": 3},
+    ],
+)
+def test_settings_whose_parts_cannot_be_read_are_bad_input(
+    extra: dict[str, Any], refused: Any
+) -> None:
+    assert "setting " in refused("connector", "MultiConnector", "--extra", json.dumps(extra))
+
+
 def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
     context: Any = PeerContext(None)  # type: ignore[arg-type]
     with pytest.raises(AttributeError) as raised:
