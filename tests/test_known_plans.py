@@ -24,6 +24,7 @@ from kvproof.gate.side.known_plans import (
     signs,
 )
 from kvproof.gate.side.plans import driven as plans_driven
+from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.known.ingredients import INGREDIENTS, without
 from kvproof.model.because import reason
 from kvproof.model.config import Cluster
@@ -36,6 +37,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import NamedConnector
 from kvproof.model.traces.trace import PlanRun, write_in
+from kvproof.model.traces.trace_reader import read_run
 from tests import mistakes_of_engines
 from tests.cover import others_nightly
 from tests.in_vllm import instead, nothing
@@ -110,6 +112,17 @@ def test_each_line_of_the_page_has_plans_and_each_plan_a_line() -> None:
     lines = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
     assert lines == {path.stem for path in known_plans.EXPLAINED.iterdir()}
     assert lines <= {name for name, _ in KEPT}
+
+
+def test_each_plan_names_its_connector_as_the_table_does() -> None:
+    """Under another name it would be driven with whatever connector is judged."""
+    for folder in (known_plans.FOLDER, known_plans.EXPLAINED):
+        for path in folder.glob(f"*/{known_plans.PLANS}"):
+            planned = read_run(path)
+            assert isinstance(planned, PlanRun)
+            if planned.connector is not None:
+                assert planned.connector == NamedConnector(planned.connector.name), path
+                assert planned.connector.name in SHIPPED, path
 
 
 def raised(message: str) -> Break:
