@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kvproof.cli.finish import finish
 from kvproof.live import children
@@ -21,7 +21,7 @@ from kvproof.live.releases import NEWEST, RELEASE, Cache, Failed, cache_folder
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
-from kvproof.model.traces.trace import Trace
+from kvproof.model.traces.trace import PlanRun, Trace
 from kvproof.model.traces.trace_reader import read_run
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Verdict
@@ -57,8 +57,9 @@ def run(args: argparse.Namespace) -> int:
             f"{shown(args.trace)} is of the model with a fault, which no release can be given. "
             "Use the trace of a finding in vLLM."
         )
+    wanted = trace.finding.invariant if isinstance(trace, PlanRun) else ""
     versions, cache = in_order(args.releases or NEWEST), Cache(cache_folder(args.cache))
-    found = _ask_each(versions, lambda version: _on_release(version, cache, args))
+    found = _ask_each(versions, lambda version: _on_release(version, cache, args, wanted))
     unasked = ReleaseAnswer(verdict="UNKNOWN", why=INTERRUPTED)
     answers = {version: found.get(version, unasked) for version in versions}
     unknown = any(each.verdict == "UNKNOWN" for each in answers.values())
@@ -111,21 +112,26 @@ def _ask_each(
     return found
 
 
-def _on_release(version: str, cache: Cache, args: argparse.Namespace) -> ReleaseAnswer:
-    """Replay a trace on one release."""
+def _on_release(version: str, cache: Cache, args: argparse.Namespace, wanted: str) -> ReleaseAnswer:
+    """Replay a trace on one release, or a plan, which is `wanted` to break a check."""
     try:
         cache.installed(version)
         cache.needed()
     except Failed as failed:
         return ReleaseAnswer(verdict="UNKNOWN", why=str(failed))
-    return replayed_alone(args.trace, version, cache.folder, ["--trust"] * args.trust)
+    return replayed_alone(args.trace, version, cache.folder, ["--trust"] * args.trust, wanted)
 
 
 def replayed_alone(
-    trace: Path, vllm: str | None, cache: Path | None, more: Sequence[str] = ()
+    trace: Path,
+    vllm: str | None,
+    cache: Path | None,
+    more: Sequence[str] = (),
+    wanted: str = "",
 ) -> ReleaseAnswer:
     """Replay a trace on real vLLM in a process of its own, in which no run came before it. `vllm`
-    and `cache` are the values of the options of these names, and `more` are further options."""
+    and `cache` are the values of the options of these names, and `more` are further options. What
+    breaks another check than the one that is `wanted`, if one is, says nothing of that one."""
     chosen = [] if vllm is None else ["--vllm", vllm]
     where = [] if cache is None else ["--cache", str(cache)]
     words = ["replay", str(trace.absolute()), "--machine", "live", *chosen, *where, *more, "--json"]
@@ -138,7 +144,15 @@ def replayed_alone(
     except ValueError:
         lines = (ran.stderr.strip() or f"exit code {ran.returncode}").splitlines()
         return ReleaseAnswer(verdict="UNKNOWN", why=lines[-1])
+    if wanted and said["verdict"] == "VIOLATED" and wanted not in _broken(said):
+        why = f"{said['invariant']} is broken, and {wanted} was not seen"
+        return ReleaseAnswer(verdict="UNKNOWN", why=why)
     return ReleaseAnswer(verdict=said["verdict"], why=_why(said))
+
+
+def _broken(said: dict[str, Any]) -> set[str]:
+    """Return the checks that are broken, from what `replay --json` printed."""
+    return {said["invariant"], *(each["invariant"] for each in said.get("findings", ()))}
 
 
 def _why(said: dict[str, object]) -> str:

@@ -13,7 +13,7 @@ from kvproof.model.files.reading import shown
 from kvproof.model.finding import Finding
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.traces.trace import PlanRun
-from kvproof.reports.document import of_outcome
+from kvproof.reports.document import of_outcome, plain
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
 
@@ -56,6 +56,9 @@ def _of_core(args: argparse.Namespace, planned: PlanRun, plan: EnginePlan) -> in
     return finish(
         args,
         outcome.exit_code(args.fail_on),
-        lambda: of_outcome(outcome, machine="live", seed=args.seed, trace=args.trace),
+        lambda: {
+            **of_outcome(outcome, machine="live", seed=args.seed, trace=args.trace),
+            **({"findings": [plain(each) for each in found]} if found else {}),
+        },
         printed,
     )

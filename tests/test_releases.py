@@ -1,13 +1,16 @@
 """The cache folder of releases of vLLM, and the releases that show the finding of a trace."""
 
+import json
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kvproof.cli import on_releases
 from kvproof.cli.on_releases import ReleaseAnswer, first_bad_and_good, in_order
 from kvproof.live import availability
 from kvproof.live import releases as cache_folder
@@ -87,6 +90,20 @@ def test_a_release_shows_the_finding_of_a_trace(run: Any, tmp_path: Path) -> Non
     assert code == 0
     assert out.startswith(f"{availability.installed():8} BAD ")
     assert f"bad from {availability.installed()} or earlier, not good since" in out
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict"), [(("b",), "VIOLATED"), (("a", "b"), "VIOLATED"), (("a",), "UNKNOWN")]
+)
+def test_a_plan_that_breaks_another_check_says_nothing_of_its_own(
+    found: tuple[str, ...], verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = [{"invariant": each} for each in found]
+    said = {"verdict": "VIOLATED", "invariant": found[0], "reasons": ["x"], "findings": findings}
+    ran = SimpleNamespace(stdout=json.dumps(said))
+    monkeypatch.setattr(on_releases.children, "run", lambda *_, **__: ran)
+    answer = on_releases.replayed_alone(Path("plan.jsonl"), "0.33.0", None, wanted="b")
+    assert answer.verdict == verdict
 
 
 def answers(*verdicts: str) -> dict[str, ReleaseAnswer]:
