@@ -114,7 +114,7 @@ def _add_parameter(place: Place, patch: pytest.MonkeyPatch) -> None:
 def _hide(kind: type, name: str, patch: pytest.MonkeyPatch) -> None:
     original = kind.__getattribute__
 
-    def found(self: Any, wanted: str) -> Any:
+    def __getattribute__(self: Any, wanted: str) -> Any:  # as Python's own, which has no frame
         frame = sys._getframe(1)
         while frame.f_code.co_filename == __file__ and frame.f_back:  # more than one is hidden
             frame = frame.f_back
@@ -122,7 +122,7 @@ def _hide(kind: type, name: str, patch: pytest.MonkeyPatch) -> None:
             raise AttributeError(f"{kind.__name__} has no {name}", name=name, obj=self)
         return original(self, wanted)
 
-    patch.setattr(kind, "__getattribute__", found)
+    patch.setattr(kind, "__getattribute__", __getattribute__)
 
 
 def _rename_in_code(kind: type, name: str, patch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ ENTRIES = entries(
         for name in ("create_connector", "get_connector_class", "get_connector_class_by_name")
     ),
     (f"{CONFIG}:VllmConfig~model_config", "the heads of the model"),
+    (f"{CONFIG}:VllmConfig~speculative_config", "whether the first model runner drafts"),
     (f"{CONFIG}:ModelConfig.get_total_num_kv_heads", "the heads of the model"),
     ("BlockPool.null_block", "the blocks that windows have given up"),
     (
@@ -35,6 +36,12 @@ ENTRIES = entries(
         "the kit listens to it, or calls it",
         *("get_required_kvcache_layout", "get_num_new_matched_tokens", "update_state_after_alloc"),
         *("request_finished", "reset_cache", "shutdown", "wait_for_layer_load", "save_kv_layer"),
+        *("set_host_xfer_buffer_ops", "handle_preemptions"),
+    ),
+    (
+        f"{BASE}:KVConnectorBase_V1.register_cross_layers_kv_cache | "
+        f"{BASE}:KVConnectorBase_V1.register_kv_caches",
+        "the KV caches of a worker; some releases register all layers in a block",
     ),
     (
         f"{BASE}:KVConnectorBase_V1.set_xfer_handshake_metadata_pp_aware | "

@@ -94,7 +94,9 @@ def test_each_rule_has_a_mistake() -> None:
     # By facts alone, and by vLLM's scheduler: tests/test_stored_loops.py.
     of_facts = {"recomputed_prompt_is_not_loaded", *(each.rule for each in OF_RULES)}
     ideals = {check.id for check in CONTRACT.values() if check.ideal}
-    assert mistaken | of_facts | ideals | {"idle_engine_has_published"} == set(CONTRACT)
+    # Its breaks have an excuse: `test_a_drafter_reads_one_token_ahead_of_a_step`.
+    of_facts |= {"idle_engine_has_published", "drafter_has_what_it_reads"}
+    assert mistaken | of_facts | ideals == set(CONTRACT)
 
 
 def test_a_load_of_a_prompt_that_must_be_computed_is_named() -> None:
