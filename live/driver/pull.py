@@ -4,6 +4,7 @@ A read ends when the environment says so, and so does the way of a message that 
 """
 
 from collections.abc import Mapping
+from functools import reduce
 from typing import Any
 
 from kvproof.live import adapt
@@ -108,11 +109,10 @@ class Pull(Transfers):
             releasing = transfer.to(Phase.RELEASING, local=((),) * groups, pairs=nothing)
             return releasing if told else transfer
         self.reads[transfer.request] = tuple(copies or ())
-        for number in copies or ():
-            nothing = tuple(
-                zip(*self._lists(node.nixl.nixl_wrapper.transfers[number]), strict=True)
-            )
-        return transfer._replace(phase=Phase.READING, pairs=nothing)
+        made = node.nixl.nixl_wrapper.transfers
+        pairs = [tuple(zip(*self._lists(made[n]), strict=True)) for n in copies or ()]
+        read = reduce(_joined, pairs) if pairs else nothing
+        return transfer._replace(phase=Phase.READING, pairs=read)
 
     def done(self, state: State, key: str) -> State:
         """End a read successfully, or deliver the message to its sender."""
@@ -189,3 +189,9 @@ class Pull(Transfers):
 def _about(message: bytes) -> str:
     """The request of a message."""
     return message.decode().rpartition(":")[0]
+
+
+def _joined(one: nixl.Pairs, other: nixl.Pairs) -> nixl.Pairs:
+    """The pairs of blocks of two copies of a read, by cache group."""
+    both = zip(one, other, strict=True)
+    return tuple((ours + more, theirs + others) for (ours, theirs), (more, others) in both)
