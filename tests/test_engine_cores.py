@@ -23,7 +23,7 @@ from kvproof.gate.side import plans as side_plans
 from kvproof.gate.side.around_scheduler import broken
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
-from kvproof.live import build, contract_check
+from kvproof.live import contract_check
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
@@ -515,7 +515,7 @@ def test_an_older_release_has_full_attention_in_place_of_a_ring(
 
     plans = (random_engine(seed, {**COUNTED, "rings": True}) for seed in count())
     plan = next(each for each in plans if "ring" in {layer.kind for layer in each.layers})
-    monkeypatch.setattr(build, "ring", lambda: FullAttentionSpec)
+    monkeypatch.setattr("kvproof.live.build.ring", lambda: FullAttentionSpec)
     assert not side_plans.driven(Engine("older", plan)).breaks
 
 
