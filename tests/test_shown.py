@@ -29,8 +29,9 @@ from kvproof.gate.side import plans as side_plans
 from kvproof.live import adapt
 from kvproof.live.machine import LiveMachine
 from kvproof.live.observer import shown
-from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
-from tests.in_vllm import POOL, SCHEDULER, Change, around, instead
+from kvproof.model.plans.connector import ConnectorPlan, Drain, RunSteps, SubmitRequest
+from tests.connectors.played import engine_of
+from tests.in_vllm import POOL, SCHEDULER, Change, around, instead, line
 
 pytestmark = pytest.mark.live
 
@@ -255,6 +256,19 @@ def test_blocks_that_are_held_after_their_requests_are_counted(right: dict[Made,
     assert right[of_cluster].counts[held] == right[of_loop].counts[held] == 0
     assert of_cluster("pd-default").counts[held] > 0
     assert of_plan("nixl-pull").counts[held] > 0
+
+
+def test_an_event_counts_once_for_each_of_its_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who tells of the last block of an evicted chunk alone tells less, in as many events."""
+    families = [SubmitRequest(family, 24, 1) for family in range(3)]
+    full = engine_of(num_blocks=48)
+    plan = ConnectorPlan(full, tuple(each for one in families for each in (one, Drain())))
+    play = Play("a plan", "offloading-events", plan)
+    told = side_plans.driven(play).records[0].counts["events published"]
+    place = "vllm.distributed.kv_transfer.kv_connector.v1.offloading.events:OffloadingEventsTracker"
+    old, new = "for h in meta.block_hashes", "for h in meta.block_hashes[-1:]"
+    line(f"{place}._take_removed_event", old, new)(monkeypatch)
+    assert 0 < side_plans.driven(play).records[0].counts["events published"] < told
 
 
 def test_requests_that_end_together_are_stored_in_order() -> None:

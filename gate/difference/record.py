@@ -171,9 +171,9 @@ COUNTED = {
 """What is counted in each run, with what is worse. The last steps are summed over the requests that
 ended: the number of the step in which each did. Free blocks are those of every pool, also a
 connector's, when the engines are idle; those that are held after their requests have ended are
-summed over the steps. More events may be worse, and fewer: they are counted once
-and have two lines. The list is fixed: each further line makes chance more likely
-(`costs.LIKELY`)."""
+summed over the steps. An event of a connector counts once for each of its blocks. More events may
+be worse, and fewer: they are counted once and have two lines. The list is fixed: each further line
+makes chance more likely (`costs.LIKELY`)."""
 
 COUNTER = {"fewer events published": "events published"}
 """The line whose number a line has, where that is not its own."""

@@ -410,7 +410,8 @@ class ObservedEngine:
         answer = [*self.queued, *(self._queued_events(*args, **kwargs) or ())]
         self.queued.clear()
         self.answers.append(sorted(map(shown.plain, answer), key=repr))
-        self.counts["events published"] += len(answer)
+        blocks = (len(getattr(each, "block_hashes", ())) or 1 for each in answer)
+        self.counts["events published"] += sum(blocks)
         for event in answer:
             self._note_event(event)
         return answer
