@@ -33,6 +33,7 @@ class SchedulerConfig:
     policy: Literal["fcfs", "priority"] = "fcfs"
     scheduler_cls: str | type[object] | None = None
     layers: list[str] = field(default_factory=list)
+    computed: int = field(default=0, init=False)
 """
 
 
@@ -82,13 +83,29 @@ def test_a_plan_names_no_module(value: Any) -> None:
 
 def test_changed_code_names_options_and_their_types_say_the_values(tmp_path: Path) -> None:
     vllm = Package(package(tmp_path / "vllm", {"config/scheduler.py": SOURCE}))
-    words = "eager", "order", "span", "policy", "scheduler_cls", "layers", "else"
+    words = "eager", "order", "span", "policy", "scheduler_cls", "layers", "computed", "else"
     found = named(words, [vllm, vllm])
     values: dict[str, list[Any]] = {}
     for each in found:
         values.setdefault(each.name, []).append(each.value)
     assert values == {"eager": [False, True], "order": ["first", "last"], "span": [1, 4, 16]}
     assert named(["eagerly"], [vllm]) == ()
+
+
+def test_an_option_that_one_side_alone_has_is_left_out(tmp_path: Path) -> None:
+    """Base would not know it, and what head does with it would be told as a mistake."""
+    connector = "distributed/kv_transfer/store.py"
+    new = {"config/scheduler.py": SOURCE, connector: CONNECTOR}
+    old = {
+        "config/scheduler.py": SOURCE.replace("span", "spin"),
+        connector: CONNECTOR.replace("asks", "says"),
+    }
+    both = [
+        Package(package(tmp_path / name, files)) for name, files in {"old": old, "new": new}.items()
+    ]
+    words = "span", "spin", "asks", "says", "order"
+    assert {each.name for each in named(words, both)} == {"order"}
+    assert {each.name for each in named(words, both[::-1])} == {"order"}
 
 
 def test_a_plan_says_its_options() -> None:

@@ -50,11 +50,13 @@ kvproof sets."""
 
 
 def named(words: Iterable[str], packages: Iterable[Package]) -> tuple[ConfigOption, ...]:
-    """The options of these vLLMs that one of these words names, with each value: `OPTIONS_MAX` at
-    most."""
+    """The options that all of these vLLMs have, and that one of these words names, with each value:
+    `OPTIONS_MAX` at most. Base cannot say what is right with an option that it has not."""
     wanted = frozenset(words) - MODELLED
-    every = (each for package in packages for of in (_options, _settings) for each in of(package))
-    return tuple(dict.fromkeys(each for each in every if each.name in wanted))[:OPTIONS_MAX]
+    first, *others = ([*_options(each), *_settings(each)] for each in packages)
+    shared = set(first).intersection(*others)
+    found = (each for each in first if each.name in wanted and each in shared)
+    return tuple(dict.fromkeys(found))[:OPTIONS_MAX]
 
 
 def _settings(package: Package) -> Iterator[ConfigOption]:
@@ -78,9 +80,21 @@ def _options(package: Package) -> Iterator[ConfigOption]:
         }
         for node in (each for each in body if isinstance(each, ast.ClassDef) and each.name == kind):
             for field in node.body:
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                if (
+                    isinstance(field, ast.AnnAssign)
+                    and isinstance(field.target, ast.Name)
+                    and not _is_computed(field.value)
+                ):
                     for value in _values(field.annotation, aliases):
                         yield ConfigOption(of, field.target.id, value)
+
+
+def _is_computed(default: ast.expr | None) -> bool:
+    """Whether nobody sets a field: vLLM computes it (`init=False`)."""
+    return isinstance(default, ast.Call) and any(
+        each.arg == "init" and isinstance(each.value, ast.Constant) and each.value.value is False
+        for each in default.keywords
+    )
 
 
 def _values(kind: ast.expr, aliases: Mapping[str, ast.expr]) -> Iterator[bool | int | str]:
