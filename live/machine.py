@@ -6,7 +6,7 @@ exception from vLLM is reported as the death of an engine, unless the adapter ca
 `blame`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -52,17 +52,14 @@ class LiveMachine:
 
     name = "live"
 
-    def __init__(self, cluster: Cluster, sizes: Mapping[str, Any] | None = None) -> None:
-        """Make the engines of a cluster. `sizes` are further arguments of `build.scheduler`; such
-        engines have no workers, and can only be made."""
+    def __init__(self, cluster: Cluster) -> None:
         require(cluster)
         self.cluster = cluster
-        options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes, sizes
+        options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes
         with blame.reading():
             self.nodes = {e.name: Node(e, *options) for e in cluster.engines}
             kind = Push if cluster.pushes else Pull
-            started = cluster.disaggregated and sizes is None
-            self.transfers: Pull | Push = kind(cluster, self.nodes, started)
+            self.transfers: Pull | Push = kind(cluster, self.nodes)
         self.state = State(tuple(n.engine for n in self.nodes.values()))
         self.take_by_event: dict[type, Callable[[Any], Effects | None]] = {
             Submit: self._submit,

@@ -6,10 +6,11 @@ something that kvproof leaves out of a config (the tensors of the pool). Whether
 an engine with the same groups, options and connector is made in the sizes that users have.
 """
 
+from typing import Any
+
 from msgspec.structs import replace
 
-from kvproof.live import build
-from kvproof.live.machine import LiveMachine
+from kvproof.live import blame, build
 from kvproof.model.config import Cluster, EngineConfig, Group
 
 TIMES = 16
@@ -30,10 +31,13 @@ def in_user_sizes(cluster: Cluster) -> Cluster:
     return replace(cluster, engines=tuple(map(engine, cluster.engines)), jobs=())
 
 
-def made(cluster: Cluster) -> LiveMachine:
-    """Real vLLM with the engines of a cluster in the sizes that users have. Raises NotValid, and
+def made(cluster: Cluster) -> list[Any]:
+    """The schedulers of the engines of a cluster in the sizes that users have. Raises NotValid, and
     AdapterDrift where they cannot be made."""
-    return LiveMachine(in_user_sizes(cluster), {"shape": SHAPE})
+    options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes
+    engines = in_user_sizes(cluster).engines
+    with blame.reading():
+        return [build.scheduler(each, *options, shape=SHAPE) for each in engines]
 
 
 def engine(engine: EngineConfig) -> EngineConfig:

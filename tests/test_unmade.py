@@ -125,12 +125,10 @@ def test_groups_that_fail_with_small_blocks_alone_are_no_death_of_a_connector(
 def test_the_engines_of_each_preset_are_made_in_user_sizes(preset: str) -> None:
     if is_undriven(CLUSTERS[preset]):
         return
-    made = user_sizes.made(CLUSTERS[preset])
-    for node in made.nodes.values():
-        caches = node.scheduler.kv_cache_config
-        assert caches.kv_cache_tensors
-        assert caches.num_blocks == user_sizes.BLOCKS
-    made.close()
+    for made in user_sizes.made(CLUSTERS[preset]):
+        assert made.kv_cache_config.kv_cache_tensors
+        assert made.kv_cache_config.num_blocks == user_sizes.BLOCKS
+        made.shutdown()
 
 
 @pytest.mark.parametrize("error", [ValueError, NotImplementedError, RuntimeError])

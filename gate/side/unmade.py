@@ -56,7 +56,8 @@ def _fails_in_user_sizes(cluster: Cluster, error: Exception) -> bool:
     from kvproof.live import user_sizes
 
     try:
-        user_sizes.made(cluster).close()
+        for each in user_sizes.made(cluster):
+            each.shutdown()
     except AdapterDrift as drift:
         again = drift.__cause__
         return isinstance(again, Exception) and _where(again) == _where(error)

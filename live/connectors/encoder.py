@@ -16,6 +16,7 @@ import torch
 from kvproof.live import adapt
 from kvproof.live.encoder_settings import only_encodes
 from kvproof.model.facts.connectors import (
+    Fact,
     ItemDropped,
     ItemEncoded,
     ItemRead,
@@ -26,8 +27,6 @@ from kvproof.model.facts.connectors import (
 )
 
 MIXIN = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
-
-Facts = Iterator[ItemRead | ItemReadAhead | ItemsHeld]
 
 
 class EncoderCache:
@@ -42,7 +41,7 @@ class EncoderCache:
         # Older releases always may.
         scheduling = vllm_config.scheduler_config
         self.may_cut = not getattr(scheduling, "disable_chunked_mm_input", False)
-        self.done: list[ItemDropped | ItemEncoded] = []
+        self.done: list[Fact] = []
         self.encoded: set[str] = set()
         self.manager: Any = None
         self.connector: Any = None
@@ -99,13 +98,13 @@ class EncoderCache:
         )
         return calls
 
-    def reads(self, output: Any, starts: dict[str, int]) -> Facts:
+    def reads(self, output: Any, starts: dict[str, int]) -> Iterator[Fact]:
         """Read the outputs that a step needs, and yield the facts about them."""
         yield ItemsHeld(sum(map(len, self.held.values())), self.room)
         for request, tokens in output.num_scheduled_tokens.items():
             yield from self._reads(request, starts[request], starts[request] + tokens)
 
-    def _reads(self, request: str, start: int, end: int) -> Facts:
+    def _reads(self, request: str, start: int, end: int) -> Iterator[Fact]:
         for feature in self.features.get(request, ()):
             first, name = feature.mm_position.offset, feature.identifier
             if end <= first < end + self.ahead:
@@ -124,7 +123,7 @@ class EncoderCache:
         lacking = tuple(sorted(images - self.encoded))
         return ItemsEncoded(request.request_id, len(images), lacking)
 
-    def owed(self) -> Iterator[ItemsOwed]:
+    def owed(self) -> Iterator[Fact]:
         """The room that an idle engine has taken in its encoder cache. An engine that only encodes
         does not load the images for which it takes room."""
         if self.room and not self.alone:

@@ -25,18 +25,13 @@ DRAFT_ID = ord(state.DRAFT)
 
 
 class Node:
-    """One engine of the cluster. `sizes` are further arguments of `build.scheduler`."""
+    """One engine of the cluster."""
 
     def __init__(
-        self,
-        cfg: config.EngineConfig,
-        load_failure: str,
-        turns: bool = False,
-        pushes: bool = False,
-        sizes: Mapping[str, Any] | None = None,
+        self, cfg: config.EngineConfig, load_failure: str, turns: bool, pushes: bool
     ) -> None:
         self.cfg = cfg
-        self.scheduler = build.scheduler(cfg, load_failure, turns, pushes, **sizes or {})
+        self.scheduler = build.scheduler(cfg, load_failure, turns, pushes)
         self.names = view.Names(cfg)
         self.recorder = Recorder(cfg, self.scheduler, self._cached)
         self.worker = Worker(cfg)

@@ -28,12 +28,12 @@ class Pull(Transfers):
     and `reads` the copies of a transfer in progress, by number. `arriving` is the request of which
     a message is on the way to its sender."""
 
-    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node], started: bool = True) -> None:
+    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
         self.params: dict[str, dict[str, Any]] = {}
         self.reads: dict[str, tuple[int, ...]] = {}
         self.unreported: dict[str, dict[str, set[Any]]] = {name: {} for name in nodes}
         self.arriving = ""
-        super().__init__(cluster, nodes, started)
+        super().__init__(cluster, nodes)
 
     def _started(self, node: Node) -> Any:
         worker = super()._started(node)

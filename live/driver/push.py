@@ -25,10 +25,10 @@ second round, P writes after a handshake."""
 class Push(Transfers):
     """The transfers from a P to a D."""
 
-    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node], started: bool = True) -> None:
+    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
         self.finished: dict[str, tuple[int, Lists]] = {}
         self.registered: dict[str, Lists] = {}
-        super().__init__(cluster, nodes, started)
+        super().__init__(cluster, nodes)
 
     def params_of_prefill(self, *_: object) -> dict[str, Any]:
         """The `kv_transfer_params` of a request that is sent to P."""

@@ -46,15 +46,15 @@ DESCRIPTORS = "_compute_desc_ids", "_get_block_descs_ids"
 class Transfers:
     """The transfers between P and D: the effect of each event on them. The key of a transfer is the
     name of its request, or the name of its reverse transfer from D to P (see `follow_up_turns`).
-    Engines without workers (not `started`) have none."""
+    A cluster of one engine has none."""
 
-    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node], started: bool = True) -> None:
+    def __init__(self, cluster: Cluster, nodes: Mapping[str, Node]) -> None:
         self.cluster, self.nodes = cluster, nodes
         self.prefill, self.decode = nodes[cluster.prefill.name], nodes[cluster.decode.name]
         self.clock = Clock(Copies(late=True, steps=FOR_EVER))
         self.described: dict[int, tuple[Any, Lists]] = {}
         self.fakes: AbstractContextManager[None] = nullcontext()
-        if not started:
+        if not cluster.disaggregated:
             return
         require(OF_NIXL)
         self.fakes = Fakes(OF_NIXL, self.clock)

@@ -13,8 +13,6 @@ from contextvars import Context
 from typing import Any, TypeVarTuple
 
 from kvproof.live.fakes.clock import Clock, FakeModule
-from kvproof.live.fakes.threads import TaskThread
-from kvproof.live.fakes.wire import AtOnce
 
 Parts = TypeVarTuple("Parts")
 
@@ -115,17 +113,6 @@ class LoopModule(FakeModule):
     ) -> AwaitedFuture:
         """Run a coroutine in a loop, from another thread."""
         return AwaitedFuture(loop, asyncio.run_coroutine_threadsafe(coroutine, loop))
-
-
-class SenderExecutor(TaskThread):
-    """The executor of a loop; a late loop's executor runs a task at the end of the clock's
-    window."""
-
-    def submit(self, task: Callable[..., Any], *arguments: Any) -> "Future[Any]":
-        """Submit a task."""
-        if self.tasks.clock.late:
-            return super().submit(task, *arguments)
-        return AtOnce().submit(task, *arguments)
 
 
 def close(clock: Clock) -> None:

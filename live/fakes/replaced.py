@@ -68,6 +68,11 @@ def _executors(kind: Callable[[Clock], Any]) -> Callable[[Clock], Any]:
     return lambda clock: lambda *_, **__: kind(clock)
 
 
+def _in_time(clock: Clock) -> AtOnce | TaskThread:
+    """Make an executor that runs a task at the first or the last moment of the clock's window."""
+    return TaskThread(clock) if clock.late else AtOnce()
+
+
 class Platform:
     """A fake of vLLM's platform, as one with a GPU. It says ROCm, for which vLLM uses plain host
     memory."""
@@ -398,7 +403,7 @@ REPLACED: tuple[Replacement, ...] = (
             ("MooncakeConnectorWorker.__init__", mooncake.ends_in_time, ENDS),
             ("asyncio", loops.LoopModule, THREADS),
             ("threading", EventThreads, THREADS),
-            ("ThreadPoolExecutor", _executors(loops.SenderExecutor), COPIES),
+            ("ThreadPoolExecutor", _executors(_in_time), COPIES),
             ("zmq", wire.AsyncSockets, NO_SOCKET),
             ("make_zmq_socket", _always(wire.make_zmq_socket), NO_SOCKET),
             ("httpx", mooncake.clients, NO_SOCKET),
