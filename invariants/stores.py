@@ -132,6 +132,23 @@ def reset_is_carried_out(fact: ResetAnswered) -> Iterator[Judged]:
 
 
 @check(
+    "an engine says that it has reset its cache only if its connector has not refused to",
+    origin="Scheduler.reset_connector_cache",
+    severity=Severity.WRONG_REPORT,
+    apart="connectors",
+)
+def reset_is_not_feigned(fact: ResetAnswered) -> Iterator[Judged]:
+    """A connector refuses to reset its cache while it copies, for example. Who is told that all is
+    reset loads new weights, and is served KV of the old ones."""
+    if not fact.connector or fact.cannot or fact.death is not None:
+        return  # cannot be judged: the connector gives no answer
+    yield holds_if(not (fact.refused and fact.done)) or because(
+        reason("connector_refuses", "the connector refuses to reset its cache"),
+        reason("told_as_done", "the engine says that the reset is done"),
+    )
+
+
+@check(
     "a file of hidden states has those of each token of the prompt of its request",
     origin="ExampleHiddenStatesConnector; vllm#45849, vllm#46301",
     severity=Severity.WRONG_TOKENS,

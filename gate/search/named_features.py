@@ -53,6 +53,11 @@ IN_LOOPS = re.compile(
 )
 """What names say that the code is about something that only plans of the loop have."""
 
+CONNECTING = re.compile(
+    "connector|kv_transfer|external|remote|recving|invalid_block", re.IGNORECASE
+)
+"""What names say that the code is about what an engine and its connector tell each other."""
+
 NAMES = {
     "aborts": re.compile("abort|finish_requests"),
     "async_scheduling": re.compile("async_(tokens|sched)|placeholder|in_flight"),
@@ -98,6 +103,12 @@ def traits(functions: Iterable[ChangedFunction]) -> tuple[str, ...]:
 def in_plans(functions: Iterable[ChangedFunction]) -> frozenset[str]:
     """The subjects of the connector kit that the changed statements of these functions name."""
     return frozenset(_matching(IN_PLANS, words_of(functions)))
+
+
+def connecting(functions: Iterable[ChangedFunction]) -> bool:
+    """Whether the changed statements of these functions name what an engine and its connector tell
+    each other."""
+    return any(map(CONNECTING.search, words_of(functions)))
 
 
 def in_loops(functions: Iterable[ChangedFunction]) -> bool:

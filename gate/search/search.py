@@ -13,6 +13,7 @@ the time.
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import count, islice
 from math import ceil
 from time import perf_counter
@@ -67,8 +68,10 @@ class Search:
     of each kind that reaches the change, `left_s` its seconds. `named` are the features that
     changed statements name: clusters with these come first. Half of the plans for connectors are
     `about` the traits of cache groups that they name. `in_plans` are the subjects of plans that
-    they name: these are driven beside the traces, which have none of it. Runs with the options that
-    they name come before other random ones."""
+    they name: these are driven beside the traces, which have none of it. Where they name what an
+    engine and its connector tell each other, plans for `others`, one connector for each part of
+    vLLM that has some, come between the traces and the presets: traces have a P/D connector alone.
+    Runs with the options that they name come before other random ones."""
 
     def __init__(
         self,
@@ -98,6 +101,7 @@ class Search:
         self.scouts = Scouts(comparison, self.named)
         self.about = named_features.traits(ours)
         self.in_plans = named_features.in_plans(ours)
+        self.connecting = named_features.connecting(ours)
         self.until = until
         self.longest = until if longest is None else longest
         self.weighing = weighing or Weighing(comparison)
@@ -122,6 +126,16 @@ class Search:
         self._combined: Iterator[Workload] = iter(())
         self._random: Iterator[Workload] = iter(())
 
+    @cached_property
+    def others(self) -> list[str]:
+        """One connector for each part of vLLM that has some, beside those that were looked at
+        first; none where the change does not name what an engine and its connector tell each
+        other."""
+        if not self.connecting or self.connected or self.paired:
+            return []
+        found = {each.home: each.name for each in reversed(self.connectors)}
+        return [name for name in reversed([*found.values()]) if name not in self.called]
+
     def prepare(self) -> None:
         """Compute the runs of the model that show the faults, which takes some seconds."""
         found = [*workloads.of_findings(), *workloads.of_faults()]
@@ -144,7 +158,9 @@ class Search:
         if not (self.connected or self.paired):
             self.reaching = [name for name in reaching if name in self.in_plans]
         if not (self.by_traces or self.connected):
-            self.reaching = reaching or self._look_at_connectors((False,))
+            self._look_at(self.others)
+            near = [name for name in self._found() if name in self.others]
+            self.reaching = near or reaching or self._look_at_connectors((False,))
         if not (self.by_traces or self.reaching or {*self.connected} >= {*self.changed}):
             if not (self.sized or self._time_is_up()):  # engines have layers that clusters lack
                 self._look_at_engines()
@@ -165,32 +181,35 @@ class Search:
         files = {key.partition(":")[0] for key in self.changed}
         near = {c.name: max(map(c.near, files), default=0) for c in self.connectors}
         near |= {name: near[name] or 1 for name in self.in_plans & {*near}}
-        called: dict[str, frozenset[str]] = {}
         for wanted in homes:
             names = sorted(
                 (name for name in near if bool(near[name]) is wanted), key=lambda name: -near[name]
             )
             for look in range(LOOKS if wanted else 1):
-                these = workloads.of_connectors(
-                    names, self.comparison.seed, look, self.about, look=True
-                )
-                for first in range(0, len(these), SAMPLED_AT_ONCE):
-                    if self._over():
-                        break
-                    self.show(f"connectors: {first} of {len(these)}")
-                    part = these[first : first + SAMPLED_AT_ONCE]
-                    self.comparison.confirm(self.comparison.drive(part))
-                    for each in part:
-                        known = called.get(each.connector, frozenset())
-                        called[each.connector] = known | self._called(each.name)
-                found = touched(frozenset().union(*called.values()), self.changed)
-                if found:
+                self._look_at(names, look)
+                if self._found():
                     break
-            if found >= set(self.changed):
+            if {*self.changed} <= touched(frozenset().union(*self.called.values()), self.changed):
                 break
-        self.called |= called
-        names = ordered([*called], called, self.changed)
-        return [name for name in names if touched(called[name], self.changed)]
+        return self._found()
+
+    def _look_at(self, names: Sequence[str], look: int = 0) -> None:
+        """Drive a few plans of each of these connectors, and note what they call."""
+        these = workloads.of_connectors(names, self.comparison.seed, look, self.about, look=True)
+        for first in range(0, len(these), SAMPLED_AT_ONCE):
+            if self._over():
+                break
+            self.show(f"connectors: {first} of {len(these)}")
+            part = these[first : first + SAMPLED_AT_ONCE]
+            self.comparison.confirm(self.comparison.drive(part))
+            for each in part:
+                known = self.called.get(each.connector, frozenset())
+                self.called[each.connector] = known | self._called(each.name)
+
+    def _found(self) -> list[str]:
+        """The connectors that were looked at and reach some of what is changed."""
+        names = ordered([*self.called], self.called, self.changed)
+        return [name for name in names if touched(self.called[name], self.changed)]
 
     def _called(self, name: str) -> frozenset[str]:
         """The functions that a workload called, on either side; none where a side cannot be
@@ -245,11 +264,16 @@ class Search:
         rest = self._drive_traces() if self.followed else []
         self._all([] if alone else first, "plans for connectors")
         self._where_they_differ()
+        kinds = workloads.of_connectors(self.others, self.comparison.seed, 0, look=True)
+        unseen = [each for each in kinds if each.connector not in self.called]
+        self._drive(unseen, "connectors of each kind")
+        self._where_they_differ()
         self._drive(self._with_options(), "runs with options that kvproof does not model")
         self._where_they_differ()
         self._due = self.followed
         others = self._drive_clusters(rest) if self.followed else []
-        plans = self._plans(self.reaching or [each.name for each in self.connectors], rounds)
+        names = [*self.reaching, *self.others] or [each.name for each in self.connectors]
+        plans = self._plans(names, rounds)
         presets = iter(others)
         while not self._over():
             self._drive_round(presets, plans, engines)
@@ -314,7 +338,8 @@ class Search:
         self._some(self._random, "random clusters")
         near = self.near.take(SAMPLED_AT_ONCE) if self.followed else []
         self._drive(near, "clusters near the change")
-        if self.followed and self._only_rest and not (self.sized or self._missing(connected=True)):
+        needs_plans = self.sized or self.others or self._missing(connected=True)
+        if self.followed and self._only_rest and not needs_plans:
             return
         self._some(presets, "further presets")
         self._some(plans, "connectors again")
@@ -330,7 +355,7 @@ class Search:
         if there is one. What else is changed, the traces reach better."""
         of_connectors = [*self.connected, *self.paired]
         if not of_connectors:
-            return self.reaching
+            return self.reaching[:PLANS_FIRST] if self.others else self.reaching
         return [name for name in self.reaching if touched(self.called[name], of_connectors)]
 
     def _plans(self, names: Sequence[str], after: int = 0) -> Iterator[Workload]:

@@ -183,7 +183,7 @@ class DrivenEngine(ObservedEngine):
             self.inbox.append(lambda: self.reset(running, connector))
             return
         idle = not (self.scheduler.has_requests() or self.scheduler.requests or self.in_flight)
-        self.forgets = False
+        self.forgets = self.refuses = False
         self._call(self._reset, running, connector)
         if connector:
             self.last_reset = LastReset(idle, self.forgets, self.steps_with_tokens)
@@ -198,7 +198,7 @@ class DrivenEngine(ObservedEngine):
             done = self.scheduler.reset_prefix_cache(
                 reset_running_requests=running, reset_connector=connector
             )
-            answer = answer._replace(done=done is True)
+            answer = answer._replace(done=done is True, refused=self.refuses)
         except Exception as error:
             self.forgets = False
             # The scheduler itself refuses to reset while a transfer has blocks.

@@ -77,7 +77,7 @@ class ObservedEngine:
         self.arrived = self.steps = self.steps_with_tokens = self.failed_loads = 0
         self.last_reset: LastReset | None = None
         self.computed_of: dict[str, tuple[int, bool]] = {}
-        self.forgets = False
+        self.forgets = self.refuses = False
         self.given_up: dict[str, int] = {}
         self.requests: list[Any] = []
         self.hashed = HashedTokens(plan.engine.hash_block_size, plan.engine.hash_lookahead_tokens)
@@ -403,7 +403,7 @@ class ObservedEngine:
         self.earlier.reset(self.scheduler.requests)
 
     def _was_reset(self, answer: object) -> None:
-        self.forgets = answer is True
+        self.forgets, self.refuses = answer is True, answer is False
 
     def _take_events(self, *args: Any, **kwargs: Any) -> list[Any]:
         """The events of the connector, with those that were taken out of it before."""

@@ -263,8 +263,8 @@ class ResetAnswered(NamedTuple):
     """The engine was asked to reset its prefix cache, and with `connector` that of the connector
     too, and answered whether it has `done` so. Before, it had so many `requests`, and `taken` of
     its blocks were not free; `idle` says that it had nothing to do by its own account. The
-    connector may say that it `cannot` reset its cache, or raise another exception (`death`); the
-    engine goes on."""
+    connector may answer that it `refused`, say that it `cannot` reset its cache, or raise another
+    exception (`death`); the engine goes on."""
 
     done: bool
     connector: bool
@@ -273,6 +273,7 @@ class ResetAnswered(NamedTuple):
     taken: int
     cannot: bool = False
     death: Death | None = None
+    refused: bool = False
 
 
 class Waits(NamedTuple):

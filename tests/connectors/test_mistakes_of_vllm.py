@@ -65,6 +65,7 @@ MAPPER = "vllm.v1.kv_offload.file_mapper:FileMapper"
 STATES_KIND = f"{V1}.example_hidden_states_connector:ExampleHiddenStatesConnector"
 OFFLOADING = "offloading_connector:OffloadingConnector"
 SIMPLE = "simple_cpu_offload_connector:SimpleCPUOffloadConnector"
+SIMPLE_SCHEDULER = "vllm.v1.simple_kv_offload.manager:SimpleCPUOffloadScheduler"
 MIXIN = "vllm.v1.worker.kv_connector_model_runner_mixin:KVConnectorModelRunnerMixin"
 STORE_WORKER = f"{V1}.mooncake.store.worker:MooncakeStoreWorker"
 FORGETTING = "_evict_stale_engines", "_cleanup_remote_engines"
@@ -719,6 +720,18 @@ PLANTED: dict[str, Planted] = {
         ),
         hidden,
         SAVED,
+    ),
+    "a reset that the connector refuses is told as done": Planted(
+        both(
+            instead(f"{SIMPLE_SCHEDULER}.reset", lambda _self: False),
+            line(
+                f"{SCHEDULER}.reset_connector_cache",
+                "self.connector.reset_cache() is False",
+                "self.connector.reset_cache() == 0 and False",
+            ),
+        ),
+        lambda: played("simple-cpu", SubmitRequest(0, 8), Drain(), ResetCache(connector=True)),
+        "reset_is_not_feigned",
     ),
     "the file of hidden states is not written": Planted(
         instead(f"{STATES_KIND}._write_tensors", staticmethod(_writes_no_file)),
