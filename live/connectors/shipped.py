@@ -177,6 +177,19 @@ OBJECTS = _offloading(
     _tiered(type="obj", store_config=dict.fromkeys(STORE, "")), forgets=True, restarts=ANOTHER
 )
 """A connector with an object store behind its CPU tier."""
+PRESSURE = {
+    "backpressure_cls": "EMABackpressureDetector",
+    "high_water_s": 1,
+    "low_water_s": 0.5,
+    "alpha": 1,
+    "warmup_completions": 1,
+}
+"""A store that takes a second of the kit's clock puts a tier under pressure."""
+
+PRESSED = _offloading(
+    _tiered(type="fs", root_dir="{tmp}", backpressure=PRESSURE), forgets=True, restarts=ANOTHER
+)
+"""A tier of files that is given less to store while it is slow."""
 PEERS = _offloading(
     {**_tiered(type="p2p", unbound_store_timeout_s=LEASE_S), "tier_poll_interval_s": 0},
     forgets=True,
@@ -282,6 +295,7 @@ SHIPPED: dict[str, Shipped] = {
     "offloading-files": Shipped(FILES, OF_TIERS),
     "offloading-kept": Shipped(KEPT_FILES, OF_TIERS),
     "offloading-objects": Shipped(OBJECTS, ("v1/kv_offload/tiering",)),
+    "offloading-pressed": Shipped(PRESSED, ("v1/kv_offload/tiering/backpressure.py",)),
     "offloading-peers": Shipped(PEERS, ("v1/kv_offload/tiering", "v1/kv_offload/tiering/p2p")),
     "simple-cpu": Shipped(SIMPLE, OF_SIMPLE),
     "simple-cpu-roomy": Shipped(SIMPLE_ROOMY, OF_SIMPLE),

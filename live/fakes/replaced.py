@@ -30,6 +30,7 @@ HIDDEN = "vllm.distributed.kv_transfer.kv_connector.v1.example_hidden_states_con
 OBJECTS = f"{OFFLOAD}.tiering.obj.manager"
 FILES = f"{OFFLOAD}.tiering.fs.manager"
 PEERS = f"{OFFLOAD}.tiering.p2p"
+JOBS = f"{OFFLOAD}.tiering.manager:TransferJob"
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
 NIXL_UP_TO_0_19 = "vllm.distributed.kv_transfer.kv_connector.v1.nixl_connector"
 UTILS = "vllm.distributed.kv_transfer.kv_connector.utils"
@@ -156,17 +157,22 @@ class WorkerTime(StepTime):
     ahead = True
 
 
-def _dated(clock: Clock) -> Any:
-    """A class of vLLM whose objects have the time at which they were made, by this clock."""
-    from vllm.v1.kv_offload.tiering.p2p.manager import _UnboundStoreBatch
+def _dated(place: str, when: str) -> Callable[[Clock], Any]:
+    """A class of vLLM at this place, whose objects have in `when` the time at which they were made,
+    by this clock."""
 
-    def made(*parts: Any, **named: Any) -> Any:
-        batch: Any = kind(*parts, **named)
-        batch.submitted_at = float(clock.now)
-        return batch
+    def of(clock: Clock) -> Any:
+        module, _, name = place.partition(":")
+        kind = getattr(importlib.import_module(module), name)
 
-    kind: Any = _UnboundStoreBatch
-    return made
+        def made(*parts: Any, **named: Any) -> Any:
+            one: Any = kind(*parts, **named)
+            setattr(one, when, float(clock.now))
+            return one
+
+        return made
+
+    return of
 
 
 def _bare_platform(clock: Clock) -> Platform:
@@ -391,7 +397,14 @@ REPLACED: tuple[Replacement, ...] = (
     Replacement(f"{PEERS}.data.nixl:_NixlAgent", nixl.agents(peers.PeerAgent), NO_NETWORK),
     Replacement(f"{PEERS}.data.nixl:_NixlAgentConfig", _always(lambda **_: None), NO_NETWORK),
     Replacement(f"{PEERS}.data.nixl:ThreadPoolExecutor", _always(AtOnce), AT_ONCE, other=True),
-    Replacement(f"{PEERS}.manager:_UnboundStoreBatch", _dated, SECONDS),
+    *(
+        Replacement(place, _dated(place, when), SECONDS, other=place == JOBS)
+        for place, when in (
+            (f"{PEERS}.manager:_UnboundStoreBatch", "submitted_at"),
+            (JOBS, "submit_time"),
+        )
+    ),
+    Replacement(f"{OFFLOAD}.tiering.backpressure:time", PeerTime, SECONDS, other=True),
     *(
         Replacement(f"{PEERS}.{module}:time", PeerTime, SECONDS, other=module == "session.session")
         for module in ("manager", "session.client", "session.server", "session.session")
