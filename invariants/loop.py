@@ -107,6 +107,27 @@ def _why_unanswered(played: Played) -> Iterator[Excuse]:
 
 
 @check(
+    "no step computes a request whose client has left",
+    origin="EngineCoreProc._handle_client_request; Scheduler.finish_requests",
+    severity=Severity.LEAK,
+)
+def request_of_nobody_is_not_computed(played: Played) -> Iterator[Judged]:
+    """Who closes a connection says so to the engine, for all of its requests in one message. What
+    is computed after that nobody reads, and its blocks are missing to others."""
+    for one in played.requests:
+        if one.gone:
+            yield holds_if(not one.steps_after) or because(
+                reason("client_left", "the engine was told that the client of {request} has left"),
+                reason(
+                    "computed_after",
+                    "{steps} steps that began after that computed it",
+                    steps=one.steps_after,
+                ),
+                request=one.name,
+            )
+
+
+@check(
     "a request has one end",
     origin="EngineCoreOutput.finish_reason",
     severity=Severity.WRONG_REPORT,

@@ -295,6 +295,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         around(f"{SERVING}._with_kv_transfer_rejection_cleanup", _left),
         "ended_load_frees_its_prefill",
     ),
+    "of several requests of a client that goes away, the first alone is aborted": (
+        line(
+            f"{PROC}._handle_client_request",
+            "self.abort_requests(request)",
+            "self.abort_requests(request[:1])",
+        ),
+        "request_of_nobody_is_not_computed",
+    ),
     "the next part of a session is lost if it comes early (vllm#52693)": (
         line(f"{SCHEDULER}.add_request", "existing.streaming_queue.append(update)", "pass"),
         "idle_engine_has_no_waiting_request",

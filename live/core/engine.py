@@ -268,10 +268,10 @@ class Engine:
         """Let the engine take a step, without its loop."""
         self.core._process_engine_step()
 
-    def cancel(self, name: str) -> None:
-        """Abort a request, as its client disconnects."""
-        self.core.aborts_queue.put_nowait([name])
-        self.send("ABORT", [name])
+    def cancel(self, names: list[str]) -> None:
+        """Abort requests, as their client disconnects."""
+        self.core.aborts_queue.put_nowait(names)
+        self.send("ABORT", names)
 
     def stop(self, drain: bool) -> None:
         """Tell the engine to end, as its signal handler does."""

@@ -68,12 +68,13 @@ as endless."""
 class Client:
     """The client of one request, and what it knows of the request. `sent_tokens` are those of the
     prompt and of the answers that it asked for, in all parts of a session; the engine took so many
-    `parts`. The session is `open` until the client says that no more parts come."""
+    `parts`. The session is `open` until the client says that no more parts come. `steps_after` is
+    the number of steps that computed the request after the engine knew the client to be `gone`."""
 
     def __init__(self, sent: Send) -> None:
         self.sent = sent
         self.taken = self.gone = False
-        self.tokens = self.parts = 0
+        self.tokens = self.parts = self.steps_after = 0
         self.answer = sent.answer
         self.sent_tokens = len(sent.tokens) + sent.answer
         self.open = sent.stays
@@ -84,7 +85,9 @@ class Client:
         """The request as its client knows it."""
         gone = self.gone or self.sent.refused
         return ClientRequest(
-            *(self.sent.request, self.answer, gone, self.tokens, (*self.ends,)), parts=self.parts
+            *(self.sent.request, self.answer, gone, self.tokens, (*self.ends,)),
+            parts=self.parts,
+            steps_after=self.steps_after,
         )
 
     @property
@@ -211,6 +214,10 @@ class Episode:
 
     def _began(self, output: Any) -> None:
         tokens = output.total_num_scheduled_tokens
+        for name in output.num_scheduled_tokens:
+            client = self._client(name)
+            if client is not None and client.gone:
+                client.steps_after += 1
         self._read()
         if self.worker.asleep:
             self.asleep.append(tokens)
@@ -232,9 +239,11 @@ class Episode:
                 self._send(action)
             case More(request=name) if name in self.clients:
                 self._send_more(self.clients[name], action)
-            case Cancel(request=name) if name in self.clients:
-                self.clients[name].open = False
-                self.engine.cancel(name)
+            case Cancel(request=name, beside=beside) if name in self.clients:
+                gone = [each for each in (name, *beside) if each in self.clients]
+                for each in gone:
+                    self.clients[each].open = False
+                self.engine.cancel(gone)
             case Arrive(request=name, fails=fails):
                 self.worker.arrive(name, fails)
             case Compile(request=name):

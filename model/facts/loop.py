@@ -18,7 +18,8 @@ class ClientRequest(NamedTuple):
     with a grammar, `masks` has one entry for each token after the reasoning: how many of the tokens
     before it the mask took into account, None where no mask was used. Of a session, the engine took
     so many `parts` of the prompt, and each has an answer with an end; `answer` is the number of
-    tokens of all answers. A request that is none has no parts."""
+    tokens of all answers. A request that is none has no parts. `steps_after` is the
+    number of steps that computed it after the engine took the message that its client is gone."""
 
     name: str
     answer: int
@@ -27,6 +28,7 @@ class ClientRequest(NamedTuple):
     ends: tuple[str, ...]
     masks: tuple[int | None, ...] = ()
     parts: int = 0
+    steps_after: int = 0
 
     @property
     def turns(self) -> int:

@@ -66,9 +66,10 @@ class More(_Action, frozen=True, tag="more"):
 
 
 class Cancel(_Action, frozen=True, tag="cancel"):
-    """The client of a request disconnects."""
+    """The client of a request disconnects; the same message says so of the requests `beside`."""
 
     request: Name
+    beside: tuple[Name, ...] = ()
 
 
 class Arrive(_Action, frozen=True, tag="arrive"):
@@ -148,8 +149,8 @@ def words(action: Action) -> str:
             return f"the session {name} gets no more parts"
         case More(request=name, own=own):
             return f"the next part of {name}, {own} tokens, {action.answer} to answer"
-        case Cancel(request=name):
-            return f"the client of {name} is gone"
+        case Cancel(request=name, beside=beside):
+            return f"the client of {' and '.join((name, *beside))} is gone"
         case Arrive(request=name):
             return f"the transfer of {name} {'fails' if action.fails else 'ends'}"
         case Compile(request=name):

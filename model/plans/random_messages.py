@@ -64,7 +64,9 @@ def random_messages(r: Random, length: int, *, connected: bool = False) -> tuple
     for _ in range(of_plan.number):
         after, what = r.choice(AFTER), r.choice(WHAT)
         if what == "cancel" and names and r.random() < 0.5:
-            actions.append(Cancel(after, r.choice(names[-3:])))
+            gone = r.choice(names[-3:])
+            both = gone != names[-1] and len(actions) % 2
+            actions.append(Cancel(after, gone, (names[-1],) if both else ()))
         elif what in ("cancel", "arrive") and names:
             if connected:
                 actions.append(Arrive(after, r.choice(names[-3:]), r.random() < 0.2))
