@@ -51,8 +51,9 @@ def one(vllm: str | None, seeds: int, examples: int) -> dict[str, Any]:
                 found = search(shipped.subject, examples, seed, shrinks=False)
                 judged += found.judged
                 times += found.times_judged
-                for finding in found.result.findings if found.result else ():
-                    findings.setdefault(finding.invariant, "; ".join(finding.sentences))
+                for each in found.breaks:
+                    why = "; ".join(each.finding.sentences)
+                    findings.setdefault(each.signature.check, why)
                 for rule in found.tolerated:
                     findings.setdefault(rule, "seen, and not grave")
         except Exception as error:

@@ -19,6 +19,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
+from kvproof.gate.difference.judged import Break
 from kvproof.gate.side.known_plans import Likeness, likeness
 from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
@@ -82,8 +83,8 @@ def run(args: argparse.Namespace) -> int:
     from kvproof.gate.connectors.alone import confirm
     from kvproof.gate.connectors.search import PlanSearch, search
 
-    def known_to(plan: ConnectorPlan) -> dict[str, str]:
-        return {check: one.name for check, one in _like(subject, plan).items() if one.at_work}
+    def known_to(breaks: list[Break]) -> dict[str, str]:
+        return {check: one.name for check, one in _like(subject, breaks).items() if one.at_work}
 
     found = PlanSearch()
     with (
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
         search(subject, args.examples, args.seed, found=found, progress=show, known=known_to)
         confirm(subject, found)
     files = []
-    if found.plan is not None:
+    if found.played is not None:
         files.append(_plan_file(args, named, found))
     return _answer(args, named, subject, found, files, interrupted=bool(stopped))
 
@@ -110,11 +111,14 @@ def replay(args: argparse.Namespace, planned: PlanRun, plan: ConnectorPlan) -> i
         )
     subject = _subject(args, named)
     from kvproof.gate.connectors.search import PlanSearch
-    from kvproof.live.connectors.episode import play
+    from kvproof.gate.side.connector_plans import PlayedPlan
 
     found = PlanSearch(fail_on=args.fail_on)
     with interruption.stoppable() as stopped, _makes(named, found, tried=True):
-        found.take(plan, play(subject, plan))
+        played = PlayedPlan(subject.name, subject, plan)
+        if played.unmade is not None:
+            raise played.unmade
+        found.take(played)
     return _answer(args, named, subject, found, [], interrupted=bool(stopped))
 
 
@@ -157,7 +161,7 @@ def _answer(
     """Print what was found, and write its plan. Returns the exit code."""
     unknown = interrupted or found.nothing_judged
     verdict = Verdict.VIOLATED if found.rule else Verdict.UNKNOWN if unknown else Verdict.SAMPLED
-    like = _like(subject, found.plan) if found.plan is not None else {}
+    like = _like(subject, found.played.first()) if found.played is not None else {}
     return finish(
         args,
         verdict.exit_code,
@@ -181,15 +185,16 @@ def _output(
         fields["reason"] = NOTHING_JUDGED if found.nothing_judged else INTERRUPTED
     counts = ("episodes", "tries", "steps", "judged", "tolerated", "known")
     fields |= {name: getattr(found, name) for name in counts}
-    if found.result is not None:
+    if found.played is not None:
+        first = found.breaks[0]
         fields |= {
             "findings": [
-                {**plain(each), **_as_told(like.get(each.invariant, Likeness()))}
-                for each in found.result.findings
+                {**plain(each.finding), **_as_told(like.get(each.signature.check, Likeness()))}
+                for each in found.played.first()
             ],
-            **of_finding(found.result.findings[0]),
-            "plan": found.plan,
-            "at": found.result.at,
+            **of_finding(first.finding),
+            "plan": found.played.plan,
+            "at": first.at,
             "needs_earlier_episodes": found.needs_earlier,
             "plan_file": files[0].path if files else None,
         }
@@ -243,15 +248,15 @@ def _extra(text: str) -> dict[str, object]:
     return made
 
 
-def _like(subject: "TestedConnector", plan: "ConnectorPlan") -> dict[str, Likeness]:
-    """Return the checks that this plan breaks first, each with the finding that explains all of its
-    breaks, or else with what the first break that is new looks like."""
+def _like(subject: "TestedConnector", breaks: Sequence[Break]) -> dict[str, Likeness]:
+    """Return the checks of these breaks, each with the finding that explains all of its breaks, or
+    else with what the first break that is new looks like."""
     from kvproof.gate.side import connector_plans
 
     like: dict[str, Likeness] = {}
-    for each in connector_plans.breaks(subject, plan):
+    for each in breaks:
         check = each.signature.check
-        if not each.after and like.get(check, Likeness(at_work=True)).at_work:
+        if like.get(check, Likeness(at_work=True)).at_work:
             like[check] = likeness(each, partial(connector_plans.shown, subject))
     return like
 
@@ -264,10 +269,9 @@ def _as_told(like: Likeness) -> dict[str, str]:
 def _plan_file(args: argparse.Namespace, named: NamedConnector, found: "PlanSearch") -> File:
     from kvproof.live.availability import installed
 
-    assert found.plan is not None
-    assert found.result is not None
-    finding = found.result.findings[0]
-    planned = PlanRun(found.plan, named, finding, seed=args.seed, vllm=installed())
+    assert found.played is not None
+    plan, finding = found.played.plan, found.breaks[0].finding
+    planned = PlanRun(plan, named, finding, seed=args.seed, vllm=installed())
     return File(
         lambda: write_in(args.traces, f"connector-{found.rule}-{args.seed}", planned),
         partial(_replay_line, args, named),

@@ -263,7 +263,7 @@ def test_a_plan_that_this_vllm_cannot_take_explains_nothing(
 
     plan = next(plan for name, plan in KEPT if name == "tail_beyond_offload_limit")
     assert isinstance(plan.run, Play)
-    monkeypatch.setattr(connector_plans, "_Played", played)
+    monkeypatch.setattr(connector_plans, "PlayedPlan", played)
     assert connector_plans.shown(connector_plans.subject(plan.run), plan.run) is None
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from kvproof.gate.connectors.search import PlanSearch
+from kvproof.gate.side.connector_plans import PlayedPlan
 from kvproof.live import children
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.plans.connector import ConnectorPlan
@@ -39,12 +40,10 @@ def confirm(subject: TestedConnector, found: PlanSearch) -> None:
     """Play the plan that was found alone. Where it breaks its rule only after earlier episodes, the
     plan that was found first, before it was made shorter, takes its place if it needs none of them.
     Else `found.needs_earlier` says so."""
-    if found.plan is None or breaks_alone(subject, found.plan, found.rule):
-        return
-    first = found.first
-    if first is not None and breaks_alone(subject, first[0], found.rule):
-        found.plan, found.result = first
-        return
+    for one in (found.played, found.before):
+        if one is None or breaks_alone(subject, one.plan, found.rule):
+            found.played = one
+            return
     found.needs_earlier = True
 
 
@@ -57,20 +56,10 @@ def breaks_alone(subject: TestedConnector, plan: ConnectorPlan, check: str) -> b
 
 def main(folder: Path) -> None:
     """Play the plan of a folder to its end, and write there which checks it breaks."""
-    from kvproof.live.connectors.episode import play
-    from kvproof.live.connectors.judging import broken
-    from kvproof.model.facts.connectors import Fact, Past
-
     children.end_with_parent()
-    asked = msgspec.json.decode((folder / ASKED).read_bytes(), type=Asked)
-    past, names = Past(), dict[str, None]()
-
-    def note(_engine: object, _at: int, facts: list[Fact]) -> bool:
-        names.update(dict.fromkeys(finding.invariant for finding in broken(facts, past)))
-        return True
-
-    play(*asked, note)
-    (folder / ANSWER).write_bytes(msgspec.json.encode((*names,)))
+    subject, plan = msgspec.json.decode((folder / ASKED).read_bytes(), type=Asked)
+    names = {each.signature.check for each in PlayedPlan(subject.name, subject, plan).breaks}
+    (folder / ANSWER).write_bytes(msgspec.json.encode(sorted(names)))
 
 
 if __name__ == "__main__":

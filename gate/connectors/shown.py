@@ -1,10 +1,10 @@
 """The result of a search, as lines for a reader: the answer first."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from kvproof.gate.connectors.search import PlanSearch
-from kvproof.live.connectors.episode import EpisodeResult
+from kvproof.gate.difference.judged import Break
 from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.fakes.store_client import ANY, ASKED, FAILED
@@ -12,15 +12,15 @@ from kvproof.model.counted import counted
 from kvproof.model.plans.connector import ConnectorPlan, lines
 
 FINDINGS_MAX = 3
-"""The largest number of findings of one action that are shown."""
+"""The largest number of findings that are shown."""
 
 
 def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
     """The lines of a report: the verdict, the reasons, the numbers of what was done and of what was
     judged."""
     in_all = counted(searched.episodes, "episode")
-    if searched.plan is not None and searched.result is not None:
-        yield from of_violation(searched.plan, searched.result)
+    if searched.played is not None:
+        yield from of_violation(searched.played.plan, searched.breaks)
         if searched.needs_earlier:
             yield "Alone, in a fresh process, this plan breaks no such rule: it needs what earlier"
             yield "episodes left behind. Use the same seed and examples to see it again."
@@ -48,7 +48,7 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         yield f"Not driven with the cache groups {groups.words}. {lacks}."
     for reason, plans in searched.unplayed.items():
         yield f"Not played: {counted(plans, 'plan')}. {reason}."
-    if searched.plan is not None or searched.nothing_judged:
+    if searched.played is not None or searched.nothing_judged:
         yield from _tolerated(searched)
 
 
@@ -79,19 +79,20 @@ def _tolerated(searched: PlanSearch) -> Iterator[str]:
         yield f"It must be true that {rule.name}."
 
 
-def of_violation(plan: ConnectorPlan, result: EpisodeResult) -> Iterator[str]:
+def of_violation(plan: ConnectorPlan, breaks: Sequence[Break]) -> Iterator[str]:
     """The lines about a violation: the check, the reasons, and the plan that leads to it."""
-    first = CONTRACT[result.findings[0].invariant]
+    first, at = CONTRACT[breaks[0].signature.check], breaks[0].at
     yield f"VIOLATED {first.id} (severity: {first.severity.words})"
     yield f"It must be true that {first.name} ({first.origin})."
-    for finding in result.findings[:FINDINGS_MAX]:
-        yield f"  because  {'; '.join(finding.sentences[:-1])}"
-        yield f"  yet      {finding.sentences[-1]}"
-    more = len(result.findings) - FINDINGS_MAX
+    for one in breaks[:FINDINGS_MAX]:
+        *why, yet = one.finding.sentences
+        yield f"  because  {'; '.join(why)}"
+        yield f"  yet      {yet}"
+    more = len(breaks) - FINDINGS_MAX
     if more > 0:
-        yield f"  and {more} more at this action"
+        yield f"  and {more} more"
     yield "What was done:"
     for number, line in enumerate(lines(plan)):
-        yield f"{'->' if number == result.at else '  '} {line}"
-    if result.at > len(plan.actions):
+        yield f"{'->' if number == at else '  '} {line}"
+    if at > len(plan.actions):
         yield "->   then the engine runs until it has nothing more to do"

@@ -124,6 +124,11 @@ class Break:
         """The number of events or actions of the run."""
         return length(self.run("").run)
 
+    @property
+    def at(self) -> int:
+        """The number of the action that breaks the check: one more than the last, of the drain."""
+        return self.length + self.drained
+
     def run(self, name: str) -> Fixed:
         """The run as a workload of this name."""
         if self.plan is None:

@@ -14,12 +14,11 @@ from kvproof.gate.difference.record import Course, Fatal, Record, Recorder, Stan
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Planned, Play, Plays
 from kvproof.gate.side.drawn_plans import with_plans
-from kvproof.invariants.check import Tally
 from kvproof.invariants.engines import engine_survives
 from kvproof.live import user_sizes
 from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.connectors.accepted import NotAccepted, accepted
-from kvproof.live.connectors.episode import EpisodeResult, Played, RefusedPlan, play
+from kvproof.live.connectors.episode import EpisodeResult, Moment, Played, RefusedPlan, play
 from kvproof.live.connectors.judging import CONTRACT, broken, mixed_up
 from kvproof.live.connectors.shipped import IMAGES, SHIPPED
 from kvproof.live.connectors.subject import NoConnector, TestedConnector
@@ -74,7 +73,7 @@ def drive(workload: Play | Plays, into: Judgement, note: Note | None) -> dict[st
     refused: list[RefusedPlan] = []
     for plan in these:
         try:
-            one = _Played(workload.connector, chosen, plan, note)
+            one = PlayedPlan(workload.connector, chosen, plan, note)
         except RefusedPlan as error:
             refused.append(error)
             into.records.append(Record())
@@ -89,11 +88,6 @@ def drive(workload: Play | Plays, into: Judgement, note: Note | None) -> dict[st
     return {"kinds": tuple(plan.kinds for plan in these)}
 
 
-def breaks(chosen: TestedConnector, plan: ConnectorPlan) -> tuple[Break, ...]:
-    """What a plan breaks with a connector. Raises as `drive`."""
-    return tuple(_Played(chosen.name, chosen, plan, None).breaks.values())
-
-
 def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Result | None:
     """What a plan of a finding, or of a break, shows with a connector or, if `own`, with that of
     the plan. None where the connector has not the classes with which a finding was seen, or cannot
@@ -104,22 +98,23 @@ def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Result | 
     if {*of_plan.classes} - {IMAGES.name} <= {*chosen.classes}:
         with contextlib.suppress(Exception, AdapterDrift):
             used = of_plan if own else chosen
-            played = _Played(used.name, used, run.plan, None)
+            played = PlayedPlan(used.name, used, run.plan)
             return Result(used.name, breaks=(*played.breaks.values(),), course=played.course)
     return None
 
 
-class _Played:
-    """A plan that was played on an engine with a connector of the kit's table. A leak, or what is
-    less grave, does not end the episode, so that it hides nothing. Wrong tokens would be read again
-    and again: what comes after them says nothing new."""
+class PlayedPlan:
+    """A plan that was played on an engine with a connector, and what it breaks, by itself
+    (`breaks`) or with an excuse (`excused`). `unmade` is the mistake for which the connector cannot
+    be made. A leak, or what is less grave, does not end the episode, so that it hides nothing.
+    Wrong tokens would be read again and again: what comes after them says nothing new."""
 
     def __init__(
         self,
         name: str,
         chosen: TestedConnector,
         plan: ConnectorPlan,
-        note: Note | None,
+        note: Note | None = None,
     ) -> None:
         self.name, self.plan, self.note = name, plan, note
         self.features = used_by(Cluster(name, (plan.engine,)))
@@ -128,10 +123,10 @@ class _Played:
         self.died_at = 0
         self.waits = False
         self.breaks: dict[Key, Break] = {}
-        self.past = Past()
-        self.recorder, self.tally = Recorder(), Tally()
+        self.recorder = Recorder()
         self.excused: dict[Key, Break] = {}
         self.counts: Mapping[str, int] = {}
+        self.unmade: Exception | None = None
         try:
             self.result = play(chosen, plan, self._note)
         except Exception as error:
@@ -141,15 +136,16 @@ class _Played:
 
     def _unmade(self, error: Exception) -> None:
         """The connector cannot be made with the engine of the plan."""
-        self.died = death_of(error)
+        self.unmade, self.died = error, death_of(error)
         self.plan = msgspec.structs.replace(self.plan, actions=())
-        findings = tuple(broken([Called(self.died, in_connector=True)], self.past))
+        findings = tuple(broken([Called(self.died, in_connector=True)], Past()))
         for found in (self._break(finding, 0, {}) for finding in findings):
             self.recorder.judged(found.need)
             self.breaks[found.key] = found
         self.result = EpisodeResult(findings, 0, 0, Counter())
 
-    def _note(self, engine: Played, at: int, facts: list[Fact]) -> bool:
+    def _note(self, engine: Played, shown: Moment) -> bool:
+        at, facts = shown.at, shown.facts
         if at >= len(self.plan.actions) - 1:
             self.stands[at] = tuple(Stands(*each) for each in engine.standing)
         if self.note is not None:
@@ -171,25 +167,30 @@ class _Played:
             self.died, self.died_at = death, at
         self.waits = any(isinstance(each, Waits | Unfreed) for each in facts)
         before = dict(self.breaks)
-        findings = [*broken(facts, self.past, self.tally)]
-        fatal = [e.invariant for e in findings if CONTRACT[e.invariant].severity == Severity.CRASH]
-        promise = next((each for each in fatal if each != engine_survives.id), "")
-        new = [self._break(finding, at, before, promise) for finding in findings]
+        checks = (CONTRACT[each.invariant] for each in shown.findings)
+        fatal = (each for each in checks if each.severity == Severity.CRASH)
+        promise = next((each.id for each in fatal if each is not engine_survives), "")
+        new = [self._break(finding, at, before, promise) for finding in shown.findings]
         for found in new:
             self.recorder.judged(found.need)
             self.breaks.setdefault(found.key, found)
-        for finding in self.tally.take_kept():
+        for finding in shown.excused:
             found = self._break(finding, at, before)
             self.recorder.judged(found.need)
             self.excused.setdefault(found.key, found)
         return all(severity(found) >= Severity.LEAK for found in new)
 
+    def first(self, severity_max: Severity = Severity.BOOKKEEPING) -> list[Break]:
+        """What breaks before anything else that is as grave, the gravest first."""
+        found = (each for each in self.breaks.values() if not each.after)
+        return sorted((each for each in found if severity(each) <= severity_max), key=severity)
+
     @property
     def record(self) -> Record:
         """What the run of the plan shows."""
         self.recorder.count("steps", self.result.steps)
-        moving = sum(each.later for each in self.past.loads.values()) + len(self.past.sends)
-        for name, number in {**self.counts, "transfers pending at the end": moving}.items():
+        pending = {"transfers pending at the end": self.result.pending}
+        for name, number in {**self.counts, **pending}.items():
             self.recorder.at_end(name, number)
         made = self.recorder.made(whole=self.course.ended)
         if self.died is None or not self.died_at:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -56,9 +57,20 @@ from kvproof.model.plans.connector import (
 Played = DrivenEngine | SeveralEngines
 """What a plan is played on."""
 
-Note = Callable[[Played, int, list[Fact]], bool]
-"""Receives the engine after an action, the number of the action, and the facts of it. Returns
-whether the episode goes on although a check is broken."""
+
+class Moment(NamedTuple):
+    """What the action of this number shows, from 1 on: the facts of it, the violations, and the
+    breaks that have excuses."""
+
+    at: int
+    facts: list[Fact]
+    findings: list[Finding]
+    excused: list[Finding]
+
+
+Note = Callable[[Played, Moment], bool]
+"""Receives the engine after an action, and what this shows. Returns whether the episode goes on
+although a check is broken."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,7 @@ class EpisodeResult:
     the most severe first. `at` is the number of that action, from 1 on (one more than the last
     action: the final drain). `steps` counts the worker's steps, `judged` what there was to judge by
     kind, `times_judged` how often each check had something to judge without an excuse, and
-    `excused` how often a break of it had one."""
+    `excused` how often a break of it had one. So many transfers are `pending` at the end."""
 
     findings: tuple[Finding, ...]
     at: int
@@ -75,6 +87,7 @@ class EpisodeResult:
     judged: Counter[str]
     times_judged: Counter[str] = field(default_factory=Counter)
     excused: Counter[str] = field(default_factory=Counter)
+    pending: int = 0
 
 
 class RefusedPlan(UsageError):
@@ -142,10 +155,11 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
                 except AdapterDrift as error:
                     drift = error
                 facts = [_without(folder, fact) for fact in engine.take_facts()]
-                goes_on = note is not None and note(engine, at, facts)
                 judged.update(counted(facts))
                 judged.update(_came_of(facts))
                 findings = list(broken(facts, past, tally))
+                shown = Moment(at, facts, findings, tally.take_kept())
+                goes_on = note is not None and note(engine, shown)
                 if drift is not None and not findings:
                     raise drift  # else the kit fails at what the connector answered before
                 if engine.dead or (findings and not goes_on):
@@ -156,7 +170,9 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
             judged.update(engine.counted)
             judged.update(memory.told())
             times = tally.judged - tally.excused
-            return EpisodeResult(tuple(findings), at, engine.steps, judged, times, tally.excused)
+            pending = sum(each.later for each in past.loads.values()) + len(past.sends)
+            found = tuple(findings)
+            return EpisodeResult(found, at, engine.steps, judged, times, tally.excused, pending)
 
 
 def _came_of(facts: Sequence[Fact]) -> Iterator[str]:

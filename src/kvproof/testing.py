@@ -49,5 +49,5 @@ class ConnectorConformance:
         found = search(subject, self.examples, self.seed, overlaps=self.async_scheduling)
         confirm(subject, found)
         text = "\n" + "\n".join(shown(subject, found))
-        assert found.result is None, text
+        assert found.played is None, text
         assert not found.nothing_judged, text

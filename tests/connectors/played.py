@@ -55,8 +55,8 @@ def played(
 
 def explained(subject: TestedConnector) -> Known:
     """What a plan breaks because of a finding that is known of vLLM as released."""
-    return lambda plan: {
-        check: each.name for check, each in _like(subject, plan).items() if each.at_work
+    return lambda breaks: {
+        check: each.name for check, each in _like(subject, breaks).items() if each.at_work
     }
 
 

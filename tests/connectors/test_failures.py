@@ -68,7 +68,7 @@ def test_one_block_fails_alone() -> None:
 def test_a_failure_that_did_not_happen_is_told() -> None:
     plan = ConnectorPlan(engine_of(), (SubmitRequest(0, 14), RunSteps(), Fail(5, call="get")))
     result = played("mooncake-store", *plan.actions)
-    found = PlanSearch(episodes=1, judged=Counter(result.judged), plan=None)
+    found = PlanSearch(episodes=1, judged=Counter(result.judged))
     text = "\n".join(shown(SHIPPED["mooncake-store"].subject, found))
     assert "5 of the next gets were asked to fail, and 0 did." in text
     assert "Of 1 requests, 0 were offered tokens and 0 loaded" in text

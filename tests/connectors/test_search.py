@@ -19,7 +19,9 @@ from kvproof.live.connectors.shipped import BENCH
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.fakes import copies, streams
 from kvproof.live.fakes.peers import PeerContext
+from kvproof.model.because import reason
 from kvproof.model.config import EngineConfig, Group
+from kvproof.model.finding import Finding
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.model.traces.lines import NamedConnector
 from kvproof.model.traces.trace import PlanRun, write_in
@@ -28,25 +30,38 @@ from tests.connectors.played import LOADED
 from tests.connectors.store import GlobalStore, SaltlessStore
 
 RULE = "every_request_ends"
+BROKEN = reason("broken", "it is broken")
 
 
-def result(plan: ConnectorPlan) -> EpisodeResult:
-    """What a plan breaks: a check, if it has an odd number of actions above four."""
+def played_as(plan: ConnectorPlan, *checks: str) -> Any:
+    """A plan that was played, and breaks these checks."""
+    breaks: Any = [
+        SimpleNamespace(
+            signature=SimpleNamespace(check=check), at=1, finding=Finding(check, (BROKEN, BROKEN))
+        )
+        for check in checks
+    ]
+    result = EpisodeResult((), 1, len(plan.actions), Counter())
+    return SimpleNamespace(plan=plan, first=lambda *_: breaks, result=result)
+
+
+def of_odd_plans(_name: str, _subject: object, plan: ConnectorPlan) -> Any:
+    """A plan that breaks a check if it has an odd number of actions above four."""
     breaks = len(plan.actions) > 4 and len(plan.actions) % 2
-    findings: Any = (SimpleNamespace(invariant=RULE),) if breaks else ()
-    return EpisodeResult(findings, 1, len(plan.actions), Counter())
+    return played_as(plan, *[RULE] * breaks)
 
 
 def test_a_plan_is_made_smaller_in_the_same_way_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "play", lambda _subject, plan: result(plan))
+    monkeypatch.setattr(search, "PlayedPlan", of_odd_plans)
     monkeypatch.setattr(search, "accepted", lambda *_: list(ALONE[:1]))
     found, again = search.search(BENCH, 100, 0), search.search(BENCH, 100, 0)
     assert found.rule == RULE
-    assert found.plan is not None
-    assert found.result == result(found.plan)
-    assert len(found.plan.actions) == 5
-    assert all(action == plainer(action) for action in found.plan.actions)
-    assert (again.plan, again.episodes, again.tries) == (found.plan, found.episodes, found.tries)
+    assert found.played is not None
+    assert again.played is not None
+    plan = found.played.plan
+    assert len(plan.actions) == 5
+    assert all(action == plainer(action) for action in plan.actions)
+    assert (again.played.plan, again.episodes, again.tries) == (plan, found.episodes, found.tries)
     assert found.tries > 5
 
 
@@ -60,28 +75,29 @@ def plainer(action: Any) -> Any:
 @pytest.mark.nightly
 def test_a_search_goes_on_after_what_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plans of five actions show a finding of vLLM, and longer ones something new."""
-    monkeypatch.setattr(search, "play", lambda _subject, plan: result(plan))
+
+    def of_plans(name: str, subject: object, plan: ConnectorPlan) -> Any:
+        known.clear()
+        known.update({RULE: "a_finding"} if len(plan.actions) == 5 else {})
+        return of_odd_plans(name, subject, plan)
+
+    known: dict[str, str] = {}
+    monkeypatch.setattr(search, "PlayedPlan", of_plans)
     monkeypatch.setattr(search, "accepted", lambda *_: list(ALONE[:1]))
-
-    def known(plan: ConnectorPlan) -> dict[str, str]:
-        return {RULE: "a_finding"} if len(plan.actions) == 5 else {}
-
-    found = search.search(BENCH, 100, 0, known=known)
-    assert found.plan is not None
-    assert len(found.plan.actions) == 7
+    found = search.search(BENCH, 100, 0, known=lambda _: known)
+    assert found.played is not None
+    assert len(found.played.plan.actions) == 7
     found = search.search(BENCH, 100, 0, known=lambda _: {RULE: "a_finding"})
     assert 50 < found.episodes <= 100  # no plan is played twice
-    assert found.result is None
+    assert found.played is None
     assert "Known: in " in "\n".join(shown(BENCH, found))
 
 
 def test_what_breaks_beside_a_known_finding_is_not_hidden() -> None:
-    plan = ALONE[0]
-    findings: Any = tuple(SimpleNamespace(invariant=each) for each in (RULE, "engine_survives"))
     found = search.PlanSearch()
-    both = EpisodeResult(findings, 1, 0, Counter())
-    assert found.take(plan, both, lambda _: {RULE: "a_finding"})
-    assert found.result is both
+    both = played_as(ALONE[0], RULE, "engine_survives")
+    assert found.take(both, lambda _: {RULE: "a_finding"})
+    assert found.played is both
     assert not found.known
 
 
@@ -239,9 +255,7 @@ def test_alone_an_episode_finds_nothing_of_earlier_ones() -> None:
 
 def found(small: ConnectorPlan, first: ConnectorPlan) -> PlanSearch:
     """A search that has made the plan that it found first smaller."""
-    findings: Any = (SimpleNamespace(invariant=LOADED, sentences=("a", "b")),)
-    result = EpisodeResult(findings, 1, 1, Counter())
-    return PlanSearch(plan=small, result=result, first=(first, result))
+    return PlanSearch(played=played_as(small, LOADED), before=played_as(first, LOADED))
 
 
 @pytest.mark.parametrize(
@@ -256,7 +270,8 @@ def test_the_plan_that_is_told_breaks_its_rule_alone_if_one_does(
     monkeypatch.setattr(alone, "broken_alone", lambda _, plan: (LOADED,) * (plan in showing))
     searched = found(plans["small"], plans["first"])
     alone.confirm(BENCH, searched)
-    assert searched.plan == plans[told]
+    assert searched.played is not None
+    assert searched.played.plan == plans[told]
     assert searched.needs_earlier is needs_earlier
     assert any("earlier" in line for line in shown(BENCH, searched)) is needs_earlier
 
@@ -267,13 +282,12 @@ def test_a_plan_that_breaks_once_alone_ends_no_search_in_a_traceback(
     """What an episode needs of earlier ones may be gone when it is played again."""
     played: Counter[ConnectorPlan] = Counter()
 
-    def breaks_first(_: Any, plan: ConnectorPlan) -> EpisodeResult:
+    def breaks_first(_name: str, _subject: object, plan: ConnectorPlan) -> Any:
         played[plan] += 1
-        found: Any = (SimpleNamespace(invariant=LOADED),)
         breaks = len(plan.actions) > 4 and played[plan] == 1
-        return EpisodeResult(found * breaks, 1, 1, Counter())
+        return played_as(plan, *[LOADED] * breaks)
 
-    monkeypatch.setattr(search, "play", breaks_first)
+    monkeypatch.setattr(search, "PlayedPlan", breaks_first)
     monkeypatch.setattr(search, "accepted", lambda *_: list(ALONE[:1]))
     assert search.search(BENCH, 100, 0).rule == LOADED
     assert max(played.values()) == 1

@@ -288,8 +288,8 @@ def test_a_mistake_behind_an_option_is_found(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(DiskBackend, "_do_load", wrong)
     found = search(SIMPLE, 200, 0, shrinks=False, known=explained(SIMPLE))
     assert found.rule == "promised_tokens_are_loaded"
-    assert found.plan is not None
-    assert found.plan.options == ON_DISK
+    assert found.played is not None
+    assert found.played.plan.options == ON_DISK
 
 
 # Prompts of each kind
