@@ -158,11 +158,7 @@ def taken(make: Make, entry: Taken) -> Run:
     run = Run(make(entry.cluster.carrying()))
     try:
         run.add_jobs(entry.cluster.jobs)
-        for event in entry.events:
-            if run.dead or not run.stimuli:
-                break
-            if stimulus(event) in run.stimuli:
-                run.take_one(stimulus(event))
+        list(run.follow(entry.events))
         drain(run, EVENTUALLY)
     finally:
         run.machine.close()

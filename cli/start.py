@@ -10,13 +10,13 @@ import io
 import os
 import signal
 import sys
-import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
+from kvproof.model.raised import last_place
 from kvproof.reports.screen import clear, say
 
 BAD_USAGE, DEFECT, NOT_PRINTED = 2, 3, 4
@@ -28,7 +28,7 @@ of a program that this signal has ended. It wanted no more, so nothing is said."
 ROOT = f"{Path(__file__).parents[1]}{os.sep}"
 """Where the code of kvproof is."""
 
-AUTHORS = ("invariants/", "model/faults/")
+AUTHORS = f"{ROOT}invariants{os.sep}", f"{ROOT}model{os.sep}faults{os.sep}"
 """Where authors write checks and faults."""
 
 MACHINERY = ("check", "fault", "registry")
@@ -119,26 +119,24 @@ def _run(module: str) -> int:
             print(flush=True)  # raises it again where standard output is what cannot be written
         if interruption.requested() or isinstance(error, KeyboardInterrupt):
             return _report("Interrupted.", DEFECT)
-        return _defect()
+        return _defect(error)
 
 
-def _defect() -> int:
-    """Print the exception that is handled, with its traceback, and whose it is. Return the exit
+def _defect(error: BaseException) -> int:
+    """Print an exception with its traceback, and where in kvproof it was raised. Return the exit
     code."""
     clear()
     with suppress(Exception):  # where no file can be opened, there are no lines of code
-        sys.excepthook(*sys.exc_info())
-    frames = traceback.walk_tb(sys.exc_info()[2])
-    named = [(frame.f_code.co_filename, line) for frame, line in frames]
-    places = [(file[len(ROOT) :], line) for file, line in named if file.startswith(ROOT)]
-    of_author = [place for place in places if _is_of_author(place[0])]
-    where = "{}, line {}".format(*(of_author or places)[-1]) if places else "Python"
-    if of_author:
+        sys.excepthook(type(error), error, error.__traceback__)
+    if (at := last_place(error, _is_of_author)) is not None:
+        where = f"{at.filename.removeprefix(ROOT)}, line {at.lineno}"
         return _report(
             f"An exception in {where} ended the run, and there is no verdict. Use a check or a "
             "fault there that takes what it is given.",
             DEFECT,
         )
+    at = last_place(error, lambda file: file.startswith(ROOT))
+    where = f"{at.filename.removeprefix(ROOT)}, line {at.lineno}" if at is not None else "Python"
     return _report(
         f"An exception in {where}, ended the run. This is a defect of kvproof, and there is no "
         "verdict.",
@@ -147,7 +145,7 @@ def _defect() -> int:
 
 
 def _is_of_author(file: str) -> bool:
-    """Whether a file of kvproof has checks or faults, and is not what asks or plants them."""
+    """Whether a file has checks or faults, and is not what asks or plants them."""
     return file.startswith(AUTHORS) and Path(file).stem not in MACHINERY
 
 

@@ -15,7 +15,6 @@ import importlib
 import inspect
 import re
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +26,7 @@ from kvproof.live.contract.lookup import last_line
 from kvproof.live.contract.table import TABLE
 from kvproof.live.death import Damage, place
 from kvproof.model.errors import AdapterDrift, NotAllowed, UsageError
+from kvproof.model.raised import frames, places
 
 _ROOT = Path(__file__).parent.parent
 _DEVICE = _ROOT / "live" / "fakes"
@@ -91,8 +91,7 @@ def dead_by(error: Exception, owned: Mapping[str, tuple[object, ...]], otherwise
     """The engine that died: the owner of the innermost method that the exception passed through.
     `owned` has the objects of each engine; if the exception passed through none of them, the engine
     is `otherwise`."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    for frame in reversed(frames):
+    for frame in reversed(frames(error)):
         acting = frame.f_locals.get("self")
         for name, things in owned.items():
             if acting is not None and any(acting is thing for thing in things):
@@ -102,7 +101,7 @@ def dead_by(error: Exception, owned: Mapping[str, tuple[object, ...]], otherwise
 
 def went_through(error: BaseException, file: str | None) -> bool:
     """Whether an exception went through a function of this file."""
-    return any(each.filename == file for each in traceback.extract_tb(error.__traceback__))
+    return any(each.filename == file for each in places(error))
 
 
 def _raised_by_us(error: BaseException) -> bool:
@@ -117,7 +116,7 @@ def _asking(error: BaseException) -> str:
     called = isinstance(error, TypeError) and _CALLED.match(str(error))
     if not (called or isinstance(error, AttributeError | ImportError)):
         return ""
-    codes = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    codes = [frame.f_code for frame in frames(error)]
     asking = (
         each.co_filename
         for each in reversed(codes)

@@ -3,21 +3,21 @@ exception, after which it cannot be driven any further. kvproof raises an except
 counts as the death of an engine; its `place` is in vLLM."""
 
 import linecache
-import traceback
 from traceback import FrameSummary
 from types import CodeType
 
 from kvproof.live.fake import FakeParams
+from kvproof.model.raised import places
 from kvproof.model.state import Death
 
 
-def place(error: BaseException) -> traceback.FrameSummary:
+def place(error: BaseException) -> FrameSummary:
     """Where an exception was raised. A KeyError of a router's parameters belongs to its reader."""
     if isinstance(error, Damage):
         return error.place
-    frames = traceback.extract_tb(error.__traceback__)
-    read = isinstance(error, KeyError) and frames[-1].name == FakeParams.__missing__.__name__
-    return frames[-2 if read else -1]
+    passed = places(error)
+    read = isinstance(error, KeyError) and passed[-1].name == FakeParams.__missing__.__name__
+    return passed[-2 if read else -1]
 
 
 def death_of(error: Exception) -> Death:

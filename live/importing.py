@@ -25,6 +25,7 @@ from kvproof.live.contract.lookup import last_line, not_there
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import printable
+from kvproof.model.raised import places
 
 BESIDE = ("torchvision", "torchaudio", "torchcodec")
 """Packages that vLLM requires beside torch. vLLM can be imported without them."""
@@ -152,10 +153,10 @@ def shortened(error: BaseException, package: Path) -> tuple[str, ...]:
 
 
 def _frames(error: BaseException, package: Path) -> Iterator[str]:
-    places = [(f.filename, f.lineno, f.line) for f in traceback.extract_tb(error.__traceback__)]
+    lines = [(each.filename, each.lineno, each.line) for each in places(error)]
     if isinstance(error, SyntaxError) and error.filename:
-        places.append((error.filename, error.lineno, error.text))
-    for file, number, text in places:
+        lines.append((error.filename, error.lineno, error.text))
+    for file, number, text in lines:
         if (name := _inside(file, package)) is not None:
             yield f"{name}:{number}: {text or ''}"
 

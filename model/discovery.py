@@ -3,11 +3,11 @@ finding is found without a list of modules."""
 
 import importlib
 import pkgutil
-import traceback
 from pathlib import Path
 from types import ModuleType
 
 from kvproof.model.errors import UsageError
+from kvproof.model.raised import last_place
 
 OF_THE_AUTHOR = (AttributeError, ImportError, NameError, SyntaxError, TypeError, ValueError)
 """The exceptions that a file with a mistake of its author raises when it is imported."""
@@ -37,7 +37,5 @@ def _imported(package: ModuleType, name: str) -> ModuleType:
 
 def _place(file: Path, error: BaseException) -> str:
     """The file that is not right, and the line where that is known. A SyntaxError names it."""
-    lines = [
-        at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(file)
-    ]
-    return f"{file}, line {lines[-1]}," if lines else str(file)
+    at = last_place(error, lambda name: name == str(file))
+    return f"{file}, line {at.lineno}," if at is not None else str(file)

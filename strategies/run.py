@@ -1,13 +1,14 @@
 """One run of a machine: the steps it took, each checked against the invariants."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from kvproof.invariants.check import Check, Tally, broken
 from kvproof.invariants.registry import CHECKS, gravest
 from kvproof.model.config import Cluster, Job
-from kvproof.model.events import Complete, Event, describe
+from kvproof.model.events import Complete, Event, describe, stimulus
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine, ModelMachine
+from kvproof.model.state import State
 from kvproof.model.step import Step
 from kvproof.strategies.count_conformance import conformance_checks
 
@@ -76,7 +77,7 @@ class Run:
         the machine is passed on, with a note of the events before it.
         """
         self.take_one(event)
-        while len(self.stimuli) == 1 and isinstance(self.stimuli[0], Complete):
+        while self._only_output:
             self.take_one(self.stimuli[0])
 
     def take_one(self, event: Event) -> None:
@@ -93,6 +94,24 @@ class Run:
         if excused := self.tally.take_kept():
             self.machine.note_excused(step, excused)
         self.fail(*found)
+
+    def follow(self, events: Iterable[Event]) -> Iterator[tuple[State, bool]]:
+        """Take the stimuli of these events, one by one, but for those that are not possible when
+        their turn comes, because this machine made other choices. The output of a step that nothing
+        else can precede is taken where the next stimulus needs it: a run that was made shorter may
+        lack it. Yields for each event the state before it, and whether it was taken."""
+        for event in map(stimulus, events):
+            while event not in self.stimuli and self._only_output:
+                self.take_one(self.stimuli[0])
+            before, possible = self.machine.state, event in self.stimuli
+            if possible:
+                self.take_one(event)
+            yield before, possible
+
+    @property
+    def _only_output(self) -> bool:
+        """Whether the output of a step is all that can come next."""
+        return len(self.stimuli) == 1 and isinstance(self.stimuli[0], Complete)
 
     def fail(self, *findings: Finding) -> None:
         """Raise Violated for the most severe of these findings at this point of the run, leaving

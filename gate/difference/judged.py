@@ -28,7 +28,7 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption, termination
 from kvproof.model.because import Excuse
 from kvproof.model.config import Cluster
-from kvproof.model.events import Complete, Event, stimulus
+from kvproof.model.events import Event
 from kvproof.model.finding import Finding
 from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import Machine
@@ -306,32 +306,20 @@ def taken_again(
     for run in runs:
         machine = JudgedMachine(make_machine(run.cluster), explaining, judgement, note)
         try:
-            _follow(machine, run.events, checks)
+            _follow(Run(machine, checks), machine, run.events)
         finally:
             machine.close()
     return judgement
 
 
-def _follow(machine: JudgedMachine, events: Iterable[Event], checks: tuple[Check, ...]) -> None:
-    """Take these stimuli, one by one. The output of a step that nothing else can precede is taken
-    where the next stimulus needs it: a run that was made shorter may lack it."""
-    run, before = Run(machine, checks), machine.state
-    for event in map(stimulus, events):
-        while event not in run.stimuli and _only_output(run):
-            run.take_one(run.stimuli[0])
-        before = machine.state
-        if event in run.stimuli:
-            run.take_one(event)
-        elif not run.dead:
-            machine.recorder.skipped += 1
+def _follow(run: Run, machine: JudgedMachine, events: Iterable[Event]) -> None:
+    """Take the stimuli of these events, and drive the run to its end."""
+    before = machine.state
+    for before, taken in run.follow(events):  # noqa: B007 (the last one is looked at)
+        machine.recorder.skipped += not (taken or run.dead)
     machine.stands = standing(before)
-    drain(run, next((i.id for i in checks if i.kind == "eventually"), None))
+    drain(run, next((i.id for i in run.invariants if i.kind == "eventually"), None))
     machine.judged = tuple(name for name, times in run.tally.judged.items() if times)
-
-
-def _only_output(run: Run) -> bool:
-    """Whether the output of a step is all that can come next."""
-    return len(run.stimuli) == 1 and isinstance(run.stimuli[0], Complete)
 
 
 def sampled(

@@ -1,7 +1,6 @@
 """What one side of a comparison does for each request."""
 
 from pathlib import Path
-from traceback import extract_tb
 
 from msgspec.structs import replace
 
@@ -36,9 +35,10 @@ from kvproof.live.contract_check import check
 from kvproof.live.known.registry import KNOWN
 from kvproof.live.reproducer import running
 from kvproof.model.errors import AdapterDrift, UsageError
-from kvproof.model.events import describe, stimulus
+from kvproof.model.events import describe
 from kvproof.model.finding import Finding
 from kvproof.model.machine import Machine
+from kvproof.model.raised import places
 from kvproof.model.signature import signature
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import diff, flat
@@ -136,8 +136,8 @@ def _failure(error: Exception) -> str:
     of vLLM that led to it."""
     whose = "kvproof's adapter fails here" if is_ours(error) else "vLLM fails outside of any event"
     message = f"{type(error).__name__}: {error}".splitlines()[0]
-    frames = extract_tb(error.__traceback__)[-FRAMES_MAX:]
-    lines = (f"{each.filename}:{each.lineno}: {each.line}" for each in frames)
+    last = places(error)[-FRAMES_MAX:]
+    lines = (f"{each.filename}:{each.lineno}: {each.line}" for each in last)
     return "\n".join((f"{whose} ({message})", *lines))
 
 
@@ -182,11 +182,8 @@ def _recorded(request: RecordRun) -> Recorded:
         return Recorded(error="an engine that cannot be made has no run")
     run = Run(machine, ())
     shown = None
-    for event in map(stimulus, found.events):
-        if event not in run.stimuli:
-            continue
-        run.take_one(event)
-        shown = _shown(machine, run.steps[-1], found)
+    for _, taken in run.follow(found.events):
+        shown = _shown(machine, run.steps[-1], found) if taken else None
         if shown is not None:
             break
     if CHECKS[found.signature.check].kind == "eventually":

@@ -2,7 +2,6 @@
 
 import contextlib
 import inspect
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 from kvproof.model import planting
 from kvproof.model.config import Cluster
 from kvproof.model.errors import NAMED, FaultStopsModel, UsageError
+from kvproof.model.raised import frames, places
 
 Wrong = TypeVar("Wrong", bound=Callable[..., Any])
 """The wrong function, which `@fault` leaves as it is."""
@@ -146,11 +146,7 @@ def planted(*faults: Fault) -> Iterator[None]:
 def _place_in_the_model(error: Exception) -> str:
     """Where a function of the model raised an exception; empty where something else did, or where a
     check called the function."""
-    frames = [
-        (str(frame.f_globals.get("__name__")), line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    ]
-    module, line = frames[-1]
-    if not planting.in_the_model(module) or any("kvproof.invariants" in name for name, _ in frames):
+    modules = [str(frame.f_globals.get("__name__")) for frame in frames(error)]
+    if not planting.in_the_model(modules[-1]) or any("kvproof.invariants" in e for e in modules):
         return ""
-    return f"{module}, line {line}"
+    return f"{modules[-1]}, line {places(error)[-1].lineno}"

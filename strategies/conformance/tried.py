@@ -7,7 +7,7 @@ from contextlib import suppress
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.events import Event, stimulus
+from kvproof.model.events import Event
 from kvproof.model.machine import Machine
 from kvproof.strategies.run import Run, Violated
 
@@ -27,9 +27,7 @@ def holds(make: type[Machine], cluster: Cluster, events: Sequence[Event], check:
 def _holds(run: Run, events: Sequence[Event], check: str) -> bool:
     """The same for those of the events that are possible when their turn comes."""
     try:
-        for event in map(stimulus, events):
-            if event in run.stimuli:
-                run.take_one(event)
+        list(run.follow(events))
     except Violated:
         return False
     return not run.dead and run.tally.judged[check] > 0
