@@ -21,25 +21,10 @@ from typing import BinaryIO
 
 import msgspec
 
-from kvproof.gate.difference.protocol import (
-    Accepts,
-    Answer,
-    AskAccepts,
-    Driven,
-    InFork,
-    Look,
-    OfFile,
-    OfFileDone,
-    Recorded,
-    RecordRun,
-    Request,
-)
-from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.protocol import Answer, InFork, Look, Request, failed
 from kvproof.gate.side import requests
 from kvproof.gate.source.probes import Probes
 from kvproof.live import children
-from kvproof.live.reproducer.choosing import Observed
-from kvproof.live.reproducer.running import RanFile
 
 REQUEST_S = 60.0
 """The longest time that a request may take, in seconds."""
@@ -94,17 +79,7 @@ def _in_a_fork(request: InFork, probes: Probes) -> Answer:
         if in_time
         else f"it takes more than {REQUEST_S:.0f} s"
     )
-    return _failed(request, why)
-
-
-def _failed(request: InFork, why: str) -> Answer:
-    if isinstance(request, RecordRun):
-        return Recorded(error=why)
-    if isinstance(request, AskAccepts):
-        return Accepts(reason=why)
-    if isinstance(request, OfFile):
-        return OfFileDone(Observed(error=why), RanFile("cannot run", why))
-    return Driven(Result(request.workload.name, reason=why))
+    return failed(request, why)
 
 
 def _child(request: InFork, probes: Probes, writes: int) -> None:

@@ -66,6 +66,11 @@ def is_refusal(error: Exception) -> bool:
     return not isinstance(error, mistakes)
 
 
+def is_mistake(error: Exception) -> bool:
+    """Whether vLLM raised an exception by mistake, and not kvproof, and not on purpose."""
+    return not is_ours(error) and not is_refusal(error)
+
+
 def spare(error: Exception) -> None:
     """Raise AdapterDrift where kvproof caused the exception."""
     if isinstance(error, UsageError | NotAllowed):

@@ -172,8 +172,9 @@ class Judgement:
     """What was found in some runs.
 
     `breaks` has the preferred run of each break, in the order in which they were found, and
-    `excused` that of each break that has excuses. `records` and `taken` have one entry for each
-    run: what it shows, and the run itself. `course` is how the last run was taken.
+    `excused` that of each break that has excuses. `records`, `taken` and `kinds` have one entry for
+    each run: what it shows, and the run itself, or the cache groups of its plan. `course` is how
+    the last run was taken. `without_loops` and `unconnected` are those of `Result`.
     """
 
     steps: int = 0
@@ -182,6 +183,9 @@ class Judgement:
     excused: dict[Key, Break] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
     taken: list[Taken] = field(default_factory=list)
+    kinds: tuple[str, ...] = ()
+    without_loops: str = ""
+    unconnected: int = 0
 
     def note(self, found: Break) -> None:
         """Keep a break, unless a preferred run with it is already kept."""

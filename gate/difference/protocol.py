@@ -124,3 +124,14 @@ class OfFileDone(_Message, frozen=True):
 
 
 Answer: TypeAlias = Seen | Driven | Recorded | Accepts | OfFileDone
+
+
+def failed(request: InFork, why: str) -> Answer:
+    """The answer to a request that could not be carried out."""
+    if isinstance(request, RecordRun):
+        return Recorded(error=why)
+    if isinstance(request, AskAccepts):
+        return Accepts(reason=why)
+    if isinstance(request, OfFile):
+        return OfFileDone(Observed(error=why), RanFile("cannot run", why))
+    return Driven(Result(request.workload.name, reason=why))

@@ -62,8 +62,8 @@ def result_of(
     taken: bool = False,
     excused: bool = False,
 ) -> Result:
-    """The result with what was found in the runs of a workload. With `taken`, it
-    has the runs, and with `excused` the breaks that have excuses."""
+    """The result with what was found in the runs of a workload. With `taken`, it has the runs, and
+    with `excused` the breaks that have excuses."""
     return Result(
         name,
         breaks=tuple(found.breaks.values()),
@@ -72,6 +72,9 @@ def result_of(
         course=found.course,
         taken=tuple(found.taken) if taken else (),
         excused=tuple(found.excused.values()) if excused else (),
+        kinds=found.kinds,
+        without_loops=found.without_loops,
+        unconnected=found.unconnected,
     )
 
 

@@ -4,7 +4,6 @@ its loop break."""
 import contextlib
 from collections.abc import Iterable, Iterator
 from itertools import count, islice, pairwise
-from typing import Any
 
 import msgspec
 
@@ -76,18 +75,16 @@ def broken(seen: Startup | Played, tally: Tally | None = None) -> Iterator[Findi
         yield from {each.invariant: each for each in reversed([*of_store])}.values()
 
 
-def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> dict[str, Any]:
-    """Judge the plans of a workload. Returns why some loops could not be driven, and the number of
-    start-ups without a connector. `note` is called after each plan. Raises AdapterDrift where this
-    vLLM cannot be driven like this. A refused engine of given sizes is left out, and has an empty
-    record."""
+def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> None:
+    """Judge the plans of a workload. `note` is called after each plan. Raises AdapterDrift where
+    this vLLM cannot be driven like this. A refused engine of given sizes is left out, and has an
+    empty record."""
     chosen = isinstance(workload, Engines) and workload.plans is not None
     alike = isinstance(workload, Engines) and workload.like is not None
     plans = [*_plans(workload)]
     died: list[str] = []
     undriven: list[AdapterDrift] = []
     refused: list[AdapterDrift] = []
-    unconnected = 0
     for plan in plans:
         seen, drifts = list[Startup | Played](), list[AdapterDrift]()
         try:
@@ -98,7 +95,7 @@ def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> dic
             refused.append(drift)
             drifts = [drift]
         undriven += drifts
-        unconnected += plan.connected and any(not one.plan.connected for one in seen)
+        into.unconnected += plan.connected and any(not one.plan.connected for one in seen)
         tallies = [Tally() for _ in seen]
         found = [
             _break(plan, one, each)
@@ -119,8 +116,7 @@ def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> dic
     if len(plans) == len(died) + len(refused) > 1 and not (alike or chosen):
         # What starts nothing is no vLLM that a user has.
         raise AdapterDrift(f"No engine of this vLLM starts ({died[0]})", "EngineCore")
-    why = undriven[0].why if undriven else ""
-    return {"without_loops": why, "unconnected": unconnected}
+    into.without_loops = undriven[0].why if undriven else ""
 
 
 def _judged(one: Startup | Played, tally: Tally) -> Iterator[Finding]:

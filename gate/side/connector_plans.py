@@ -4,7 +4,6 @@ import contextlib
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 
@@ -16,7 +15,7 @@ from kvproof.gate.difference.workload import Planned, Play, Plays
 from kvproof.gate.side.drawn_plans import with_plans
 from kvproof.invariants.engines import engine_survives
 from kvproof.live import user_sizes
-from kvproof.live.blame import is_ours, is_refusal
+from kvproof.live.blame import is_mistake, is_ours, is_refusal
 from kvproof.live.connectors.accepted import NotAccepted, accepted
 from kvproof.live.connectors.episode import EpisodeResult, Moment, Played, RefusedPlan, play
 from kvproof.live.connectors.judging import CONTRACT, broken, mixed_up
@@ -65,10 +64,10 @@ def subject(workload: Play | Plays) -> TestedConnector:
     return SHIPPED[workload.connector].subject
 
 
-def drive(workload: Play | Plays, into: Judgement, note: Note | None) -> dict[str, Any]:
-    """Judge the plans of a workload. Returns the kinds of their cache groups. Plans that this
-    vLLM does not take are left out, and have an empty record. Raises AdapterDrift where the kit
-    does not fit this vLLM, or all plans are refused."""
+def drive(workload: Play | Plays, into: Judgement, note: Note | None) -> None:
+    """Judge the plans of a workload. Plans that this vLLM does not take are left out, and have an
+    empty record. Raises AdapterDrift where the kit does not fit this vLLM, or all plans are
+    refused."""
     chosen, these = subject(workload), _plans(workload)
     refused: list[RefusedPlan] = []
     for plan in these:
@@ -85,7 +84,7 @@ def drive(workload: Play | Plays, into: Judgement, note: Note | None) -> dict[st
             into.note(found)
     if refused and len(refused) == len(these):
         raise AdapterDrift(refused[0].why, chosen.name) from refused[0]
-    return {"kinds": tuple(plan.kinds for plan in these)}
+    into.kinds = tuple(plan.kinds for plan in these)
 
 
 def shown(chosen: TestedConnector, run: Planned, own: bool = False) -> Result | None:
@@ -130,7 +129,7 @@ class PlayedPlan:
         try:
             self.result = play(chosen, plan, self._note)
         except Exception as error:
-            if is_ours(error) or is_refusal(error):
+            if not is_mistake(error):
                 raise
             self._unmade(error)
 

@@ -3,8 +3,6 @@ told in words and written in one way."""
 
 from pathlib import Path
 
-import msgspec
-
 from kvproof.gate.difference.judged import Judgement, Note
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import (
@@ -37,13 +35,12 @@ def driven(
     this vLLM cannot be driven like this."""
     found = Judgement()
     if isinstance(workload, Engine | Engines):
-        more = around_scheduler.drive(workload, found, note)
+        around_scheduler.drive(workload, found, note)
     else:
         from kvproof.gate.side import connector_plans  # imports all of vLLM
 
-        more = connector_plans.drive(workload, found, note)
-    result = result_of(workload.name, found, excused=excused)
-    return msgspec.structs.replace(result, **more)
+        connector_plans.drive(workload, found, note)
+    return result_of(workload.name, found, excused=excused)
 
 
 def in_words(found: Fixed) -> tuple[str, ...]:

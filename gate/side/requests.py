@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from kvproof.gate.difference import judged
 from kvproof.gate.difference.judged import Break, Note
 from kvproof.gate.difference.protocol import (
-    Accepts,
     Answer,
     AskAccepts,
     Drive,
@@ -18,6 +17,7 @@ from kvproof.gate.difference.protocol import (
     Recorded,
     RecordRun,
     Seen,
+    failed,
 )
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import Again, Engines, Episodes, Follow, Planned, Plays
@@ -90,22 +90,18 @@ def answer(request: InFork, probes: Probes) -> Answer:
     if isinstance(request, RecordRun):
         return _recorded(request)
     if isinstance(request, AskAccepts):
-        return _accepts(request.connector)
+        from kvproof.gate.side import connector_plans
+
+        try:
+            return connector_plans.accepts(request.connector)
+        except Exception as error:  # as in `_driven`
+            return failed(request, _failure(error))
     if isinstance(request, OfFile):
         file = Path(request.path)
         if request.tested:
             return OfFileDone(tested=running.tested(file))
         return OfFileDone(observed=running.observed(file))
     return Driven(_with_reach(request, probes) if request.reach else _driven(request))
-
-
-def _accepts(connector: str) -> Accepts:
-    from kvproof.gate.side import connector_plans
-
-    try:
-        return connector_plans.accepts(connector)
-    except Exception as error:  # as in `_driven`
-        return Accepts(reason=_failure(error))
 
 
 def _with_reach(request: Drive, probes: Probes) -> Result:

@@ -10,7 +10,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
 from kvproof.invariants.engines import died
-from kvproof.live.blame import is_ours, is_refusal
+from kvproof.live.blame import is_mistake
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.death import death_of
 from kvproof.model.because import About, reason
@@ -70,11 +70,6 @@ def _where(error: Exception) -> tuple[str, str]:
     """The kind of an exception with the function and the statement that raised it."""
     death = death_of(error)
     return death.place, death.statement
-
-
-def is_mistake(error: Exception) -> bool:
-    """Whether vLLM raised an exception by mistake, and not kvproof, and not on purpose."""
-    return not is_ours(error) and not is_refusal(error)
 
 
 def is_unmade(result: Result) -> bool:
