@@ -120,7 +120,8 @@ Driver = Callable[[int, int, Counted], None]
 
 def episodes_of_clusters(seed: int, runs: int, into: Counted) -> None:
     """Random episodes, one of each cluster. Nothing ends one early."""
-    from kvproof.gate.difference.judged import sampled
+    from kvproof.gate.difference.judged import driven
+    from kvproof.gate.difference.workload import Episodes
     from kvproof.gate.side.unmade import made
     from kvproof.live.known.registry import KNOWN
     from kvproof.strategies.sampling.wide import random_clusters
@@ -128,7 +129,7 @@ def episodes_of_clusters(seed: int, runs: int, into: Counted) -> None:
     known = KNOWN.values()
     for cluster in islice(random_clusters(seed, live=True), runs):
         with refusals(into):
-            sampled(cluster, made, seed, 1, STEPS, CHECKS.values(), known)
+            driven(Episodes("", cluster, seed, 1, STEPS), made, CHECKS.values(), known)
 
 
 def plans_for_connectors(seed: int, runs: int, into: Counted) -> None:

@@ -3,7 +3,8 @@ which takes a few seconds."""
 
 from collections.abc import Callable
 
-from kvproof.gate.difference.judged import followed
+from kvproof.gate.difference.judged import driven
+from kvproof.gate.difference.workload import follow
 from kvproof.invariants.registry import CHECKS
 from kvproof.live.known import traces
 from kvproof.live.known.registry import KNOWN
@@ -25,7 +26,8 @@ def profile(make: Callable[[Cluster], Machine]) -> tuple[KnownFinding, ...]:
 
 def _may_be_there(known: KnownFinding, trace: Trace, make: Callable[[Cluster], Machine]) -> bool:
     try:
-        found = followed(trace.cluster, make, trace.events, CHECKS.values(), [known])
+        run = follow(trace.cluster, known.name, trace.events)
+        found = driven(run, make, CHECKS.values(), [known])
     except (AdapterDrift, Exception):  # also a mistake of the adapter on this vLLM
         return True
     return any(key.by == known.name for key in found.breaks)

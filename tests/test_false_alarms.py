@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kvproof.gate.difference.judged import followed
-from kvproof.invariants.registry import CHECKS
+from kvproof.gate.difference.judged import driven
+from kvproof.gate.difference.workload import follow
 from kvproof.live.known.registry import KNOWN
 from kvproof.model.traces.trace_reader import read
 from tests.watching import live_machine
@@ -19,7 +19,8 @@ RUNS = sorted((Path(__file__).parent / "testdata" / "false_alarms").glob("*.json
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.stem)
 def test_nothing_new_is_seen(run: Path) -> None:
     trace = read(run)
-    found = followed(trace.cluster, live_machine, trace.events, CHECKS.values(), KNOWN.values())
+    taken = follow(trace.cluster, run.stem, trace.events)
+    found = driven(taken, live_machine, known=KNOWN.values())
     assert found.records[0].skipped == 0
     assert not found.course.dead
     assert [str(key) for key in found.breaks if not key.by] == []

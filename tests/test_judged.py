@@ -3,7 +3,8 @@ broke before it."""
 
 import pytest
 
-from kvproof.gate.difference.judged import Judgement, followed, sampled
+from kvproof.gate.difference.judged import Judgement, driven
+from kvproof.gate.difference.workload import Episodes, Follow, follow
 from kvproof.live.known.facts import seen
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.known_finding import KnownFinding
@@ -18,13 +19,17 @@ def witness(fault: str, invariant: str) -> Witness:
     return next(w for w in witnesses([FAULTS[fault]]) if w.finding.invariant == invariant)
 
 
+def taken(run: Witness) -> Follow:
+    return follow(run.cluster, "", run.events)
+
+
 def words(judgement: Judgement) -> list[str]:
     return [key.without_facts for key in judgement.breaks]
 
 
 def test_what_breaks_is_recorded_by_its_signature_and_in_order() -> None:
     run = witness("front_trim", "request_reads_its_own_prefix")
-    found = under([FAULTS["front_trim"]], followed, run.cluster, ModelMachine, run.events)
+    found = under([FAULTS["front_trim"]], driven, taken(run), ModelMachine)
     root, *later = found.breaks.values()
     assert root.key.without_facts == "paired_offsets_are_equal after Schedule (full)"
     assert root.key.words != root.key._replace(shape="something_else").words
@@ -33,15 +38,13 @@ def test_what_breaks_is_recorded_by_its_signature_and_in_order() -> None:
         *("cached_block_holds_its_key", "request_reads_its_own_prefix")
     }
     assert all(each.after == (root.key,) for each in later)
-    assert not followed(run.cluster, ModelMachine, run.events).breaks
+    assert not driven(taken(run), ModelMachine).breaks
 
 
 def test_one_wrong_block_is_counted_once() -> None:
     """The block is written later while it is cached, and a request reads it: consequences."""
     run = witness("failed_load_stays_cached", "writer_is_alone")
-    found = under(
-        [FAULTS["failed_load_stays_cached"]], followed, run.cluster, ModelMachine, run.events
-    )
+    found = under([FAULTS["failed_load_stays_cached"]], driven, taken(run), ModelMachine)
     assert {key.signature.check for key in found.breaks} == {
         *("cached_block_holds_its_key", "counter_counts_only_cached")
     }
@@ -56,12 +59,10 @@ def test_a_known_finding_is_named() -> None:
         lambda _cluster, _step, about: about.engine == "D",
     )
     run = witness("front_trim", "paired_offsets_are_equal")
-    found = under(
-        [FAULTS["front_trim"]], followed, run.cluster, ModelMachine, run.events, known=[known]
-    )
+    found = under([FAULTS["front_trim"]], driven, taken(run), ModelMachine, known=[known])
     assert [key.by for key in found.breaks] == [known.name]
     assert found.breaks.keys().isdisjoint(
-        under([FAULTS["front_trim"]], followed, run.cluster, ModelMachine, run.events).breaks
+        under([FAULTS["front_trim"]], driven, taken(run), ModelMachine).breaks
     )
 
 
@@ -77,7 +78,7 @@ def test_a_death_is_told_by_exception_and_function() -> None:
             return step._replace(after=self.state)
 
     run = witness("front_trim", "paired_offsets_are_equal")
-    found = followed(run.cluster, Dying, run.events)
+    found = driven(taken(run), Dying)
     died = "engine_survives after Submit, AssertionError in free_blocks (assert 1 + 2 == n)"
     assert words(found) == [died]
     assert (len(found.records), found.steps) == (1, 1)
@@ -88,11 +89,12 @@ def test_a_death_is_told_by_exception_and_function() -> None:
 @pytest.mark.parametrize("fault", ["front_trim", "preemption_keeps_counter"])
 def test_episodes_go_on_after_a_violation(fault: str) -> None:
     cluster = CLUSTERS[FAULTS[fault].cluster]
-    found = under([FAULTS[fault]], sampled, cluster, ModelMachine, 0, 15, 20)
+    episodes = Episodes("", cluster, 0, 15, 20)
+    found = under([FAULTS[fault]], driven, episodes, ModelMachine)
     assert {key.signature.check for key in found.breaks} & {*FAULTS[fault].breaks}
     assert len(found.records) >= 15
-    assert words(found) == words(under([FAULTS[fault]], sampled, cluster, ModelMachine, 0, 15, 20))
-    right = sampled(cluster, ModelMachine, 0, 15, 20)
+    assert words(found) == words(under([FAULTS[fault]], driven, episodes, ModelMachine))
+    right = driven(episodes, ModelMachine)
     assert not right.breaks
     assert sum(each.counts["tokens hit"] for each in right.records) > 0
     assert all(each.whole for each in right.records)
@@ -100,6 +102,6 @@ def test_episodes_go_on_after_a_violation(fault: str) -> None:
 
 def test_stimuli_that_are_not_possible_are_skipped_and_counted() -> None:
     run = witness("front_trim", "paired_offsets_are_equal")
-    assert followed(run.cluster, ModelMachine, run.events).records[0].skipped == 0
+    assert driven(taken(run), ModelMachine).records[0].skipped == 0
     twice = (*run.events, run.events[0])
-    assert followed(run.cluster, ModelMachine, twice).records[0].skipped == 1
+    assert driven(follow(run.cluster, "", twice), ModelMachine).records[0].skipped == 1

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kvproof.gate.difference.judged import Break, followed
+from kvproof.gate.difference.judged import Break, driven
 from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.record import Course, Stands
 from kvproof.gate.difference.result import Result
-from kvproof.gate.difference.workload import Follow, Plays, Workload
+from kvproof.gate.difference.workload import Follow, Plays, Workload, follow
 from kvproof.model.because import About
 from kvproof.model.events import Complete, Schedule, Submit
 from kvproof.model.machine import ModelMachine
@@ -80,20 +80,20 @@ def test_it_is_said_how_head_leaves_the_run(found: Break, head: Course, says: st
 
 def test_a_machine_says_which_checks_had_something_to_judge() -> None:
     """A check that was asked and found none of what it judges is not among them."""
-    course = followed(CLUSTERS["full"], ModelMachine, EVENTS).course
+    course = driven(follow(CLUSTERS["full"], "", EVENTS), ModelMachine).course
     assert (course.ended, course.dead, course.skipped) == (True, "", 0)
     assert "references_are_exact" in course.judged
     assert not {RULE, "entry_is_lost_with_its_block"} & {*course.judged}
 
 
 def test_an_engine_that_head_can_start_is_mended() -> None:
-    started = followed(CLUSTERS["full"].carrying(), ModelMachine, ()).course
+    started = driven(follow(CLUSTERS["full"].carrying(), "", ()), ModelMachine).course
     assert parting(UNSTARTED, Course(dead="ValueError in f: no"), started) == ""
 
 
 def test_a_machine_says_how_the_requests_stand_before_the_last_event() -> None:
     for length, status in ((1, []), (2, ["waiting"]), (3, ["running"])):
-        stands = followed(CLUSTERS["full"], ModelMachine, EVENTS[:length]).course.stands
+        stands = driven(follow(CLUSTERS["full"], "", EVENTS[:length]), ModelMachine).course.stands
         assert [each.status for each in stands] == status
 
 

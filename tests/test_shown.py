@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from kvproof.gate.difference.record import COUNTED, COUNTER, Pair, Record
-from kvproof.gate.difference.workload import Engine, Play, Plays
+from kvproof.gate.difference.workload import Engine, Episodes, Play, Plays
 from kvproof.gate.side import around_scheduler
 from kvproof.model.facts.loop import Did, Played
 from kvproof.model.facts.startup import LoneRequest, Startup
@@ -24,7 +24,7 @@ from kvproof.model.state import Death
 
 pytest.importorskip("vllm")
 
-from kvproof.gate.difference.judged import sampled
+from kvproof.gate.difference.judged import driven
 from kvproof.gate.side import plans as side_plans
 from kvproof.live import adapt
 from kvproof.live.machine import LiveMachine
@@ -118,7 +118,7 @@ def test_what_lies_in_itself_ends() -> None:
 
 
 def of_cluster(name: str = "full") -> Record:
-    return sampled(CLUSTERS[name], LiveMachine, 3, 1, 25).records[0]
+    return driven(Episodes("", CLUSTERS[name], 3, 1, 25), LiveMachine).records[0]
 
 
 PLAN = ConnectorPlan(

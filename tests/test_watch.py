@@ -13,6 +13,7 @@ pytest.importorskip("vllm")
 from msgspec import structs
 
 from kvproof.gate.difference import judged
+from kvproof.gate.difference.workload import Episodes
 from kvproof.model.config import Cluster, Group
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Complete, Schedule, Submit
@@ -54,7 +55,7 @@ class Watched:
 
     def run(self, cluster: Cluster, seed: int = 0) -> set[str]:
         """Run random episodes. Returns the checks that the driver's own state breaks."""
-        judgement = judged.sampled(cluster, self.machine, seed, 8, 40)
+        judgement = judged.driven(Episodes("", cluster, seed, 8, 40), self.machine)
         for judge in self.judges:
             assert not judge.why_off, judge.why_off
             self.times_judged.update(judge.times_judged)

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
-from kvproof.gate.difference.judged import Break, followed, sampled, taken_again
+from kvproof.gate.difference import judged
+from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Need, Needed, Record
 from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import Again, Episodes, Follow, Play, Workload
-from kvproof.invariants.registry import CHECKS
 from kvproof.live.connectors.judging import CONTRACT
 from kvproof.model import planting
 from kvproof.model.events import Complete, Event, Submit
@@ -35,14 +35,8 @@ def driven(
     here one waits for the other."""
     others = {**replaced_by(map(fault_named, faults)), **replaced}
     with ALONE, planting.planted(others):
-        if isinstance(workload, Follow):
-            found = followed(workload.cluster, ModelMachine, workload.events, CHECKS.values())
-        elif isinstance(workload, Again):
-            found = taken_again(workload.runs, ModelMachine, CHECKS.values())
-        else:
-            assert isinstance(workload, Episodes)
-            scope = workload.seed, workload.episodes, workload.steps
-            found = sampled(workload.cluster, ModelMachine, *scope, CHECKS.values())
+        assert isinstance(workload, Follow | Again | Episodes)
+        found = judged.driven(workload, ModelMachine)
     return result_of(workload.name, found, taken=isinstance(workload, Episodes))
 
 

@@ -8,6 +8,7 @@ and of these the shortest.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -22,7 +23,14 @@ from kvproof.gate.difference.record import (
     Stands,
     standing,
 )
-from kvproof.gate.difference.workload import Fixed, Planned, follow
+from kvproof.gate.difference.workload import (
+    Again,
+    Episodes,
+    Fixed,
+    Follow,
+    Planned,
+    follow,
+)
 from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption, termination
@@ -283,36 +291,29 @@ def _death(step: Step, finding: Finding) -> Death | None:
     return step.after.engine(finding.about.engine).dead
 
 
-def followed(
-    cluster: Cluster,
-    make_machine: MakeMachine,
-    events: Iterable[Event],
-    invariants: Iterable[Check] = tuple(CHECKS.values()),
-    known: Iterable[KnownFinding] = (),
-    note: Note | None = None,
-) -> Judgement:
-    """One run that takes the stimuli of a trace and is then driven to its end. A stimulus that is
-    not possible when its turn comes is skipped, because this machine made other choices. Exceptions
-    of the machine are passed on."""
-    run = Taken(cluster, tuple(events))
-    return taken_again([run], make_machine, invariants, known, note)
-
-
-def taken_again(
-    runs: Iterable[Taken],
+def driven(
+    workload: Follow | Again | Episodes,
     make_machine: MakeMachine,
     invariants: Iterable[Check] = tuple(CHECKS.values()),
     known: Iterable[KnownFinding] = (),
     note: Note | None = None,
 ) -> Judgement:
-    """Each of these runs, as `followed` takes one."""
+    """What a machine breaks in a workload. A stimulus that is not possible when its turn comes is
+    skipped, because this machine made other choices; then the run is driven to its end. Random
+    episodes are generated as in `stateful.sample`. Exceptions of the machine are passed on."""
     judgement, checks, explaining = Judgement(), tuple(invariants), tuple(known)
-    for run in runs:
-        machine = JudgedMachine(make_machine(run.cluster), explaining, judgement, note)
-        try:
+
+    def make(cluster: Cluster) -> JudgedMachine:
+        return JudgedMachine(make_machine(cluster), explaining, judgement, note)
+
+    if isinstance(workload, Episodes):
+        seed, number, steps = workload.seed, workload.episodes, workload.steps
+        sample(workload.cluster, make, checks, seed, number, steps, shrink=False)
+        interruption.check()  # else a part of the runs would count as all of them
+        return judgement
+    for run in workload.runs:
+        with closing(make(run.cluster)) as machine:
             _follow(Run(machine, checks), machine, run.events)
-        finally:
-            machine.close()
     return judgement
 
 
@@ -324,25 +325,3 @@ def _follow(run: Run, machine: JudgedMachine, events: Iterable[Event]) -> None:
     machine.stands = standing(before)
     drain(run, next((i.id for i in run.invariants if i.kind == "eventually"), None))
     machine.judged = tuple(name for name, times in run.tally.judged.items() if times)
-
-
-def sampled(
-    cluster: Cluster,
-    make_machine: MakeMachine,
-    seed: int,
-    episodes: int,
-    steps: int,
-    invariants: Iterable[Check] = tuple(CHECKS.values()),
-    known: Iterable[KnownFinding] = (),
-    note: Note | None = None,
-) -> Judgement:
-    """Random episodes, generated as in `stateful.sample`. Exceptions of the machine are passed
-    on."""
-    judgement, explaining = Judgement(), tuple(known)
-
-    def make(chosen: Cluster) -> Machine:
-        return JudgedMachine(make_machine(chosen), explaining, judgement, note=note)
-
-    sample(cluster, make, invariants, seed=seed, examples=episodes, steps=steps, shrink=False)
-    interruption.check()  # else a part of the runs would count as all of them
-    return judgement

@@ -46,6 +46,11 @@ class Follow(_OfCluster, frozen=True, tag="follow"):
         """The run that is taken."""
         return Taken(self.cluster, self.events)
 
+    @property
+    def runs(self) -> tuple[Taken, ...]:
+        """The runs that are taken: this one."""
+        return (self.run,)
+
     def of(self, run: Taken) -> "Follow":
         """The same with another run."""
         return Follow(self.name, run.cluster, run.events)

@@ -142,21 +142,7 @@ def _result(request: Drive, note: Note | None) -> Result:
     if isinstance(workload, Planned | Plays | Engines):
         return plans.driven(workload, note, excused=request.excused)
     known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
-    if isinstance(workload, Follow):
-        found = judged.followed(workload.cluster, unmade.made, workload.events, checks, known, note)
-    elif isinstance(workload, Again):
-        found = judged.taken_again(workload.runs, unmade.made, checks, known, note)
-    else:
-        found = judged.sampled(
-            workload.cluster,
-            unmade.made,
-            workload.seed,
-            workload.episodes,
-            workload.steps,
-            checks,
-            known,
-            note,
-        )
+    found = judged.driven(workload, unmade.made, checks, known, note)
     taken = request.judge and isinstance(workload, Episodes)
     return result_of(workload.name, found, taken=taken, excused=request.excused)
 
