@@ -15,11 +15,10 @@ from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Again, Episodes, Workload
 from kvproof.gate.search import fresh, side, workloads
 from kvproof.gate.search.comparison import Comparison
-from kvproof.gate.search.costs import LIKELY, Costs
+from kvproof.gate.search.costs import LIKELY, Weighing
 from kvproof.gate.search.fresh import FRESH_MAX, FreshRuns, by_chance
 from kvproof.gate.search.needs import WEIGHED_MAX
 from kvproof.gate.search.search import LOOKS
-from kvproof.gate.search.weighing import Weighing
 from kvproof.gate.side import around_scheduler
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
@@ -315,9 +314,9 @@ def several(number: int, **counts: int) -> tuple[Record, ...]:
     return (taken(**counts),) * number
 
 
-def costs(found: Comparison, go_on: Callable[[], bool]) -> Costs:
+def costs(found: Comparison, go_on: Callable[[], bool]) -> Weighing:
     """What costs more, as it is found at the end of a search."""
-    weighed = Costs(found)
+    weighed = Weighing(found)
     weighed.weigh(go_on)
     return weighed
 
@@ -376,10 +375,10 @@ def test_what_is_hardly_chance_is_weighed_while_the_search_goes_on(
     weighing = Weighing(found)
     for _ in range(3):
         weighing.early(lambda: True)
-    assert [each.what for each in weighing.costs.told] == ["tokens hit"] * early
+    assert [each.what for each in weighing.told] == ["tokens hit"] * early
     assert weighing.has_suspects is not early
     weighing.rest(lambda: True, lambda: True)
-    assert [each.what for each in weighing.costs.told] == ["tokens hit"]
+    assert [each.what for each in weighing.told] == ["tokens hit"]
 
 
 @pytest.mark.parametrize(("runs", "early"), [(6, False), (9, True)])

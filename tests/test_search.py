@@ -324,8 +324,8 @@ def test_what_costs_more_is_weighed_before_the_time_is_spent() -> None:
     with compared(hits(6), hits(4)) as found:
         made = searching(found, fails=some_presets())
         made.run()
-    assert [each.what for each in made.weighing.costs.told] == ["tokens hit"]
-    assert made.weighing.costs.told[0].runs < len(found.names)
+    assert [each.what for each in made.weighing.told] == ["tokens hit"]
+    assert made.weighing.told[0].runs < len(found.names)
 
 
 @pytest.mark.parametrize(("left_s", "number"), [(100.0, 4), (25.0, 2), (3.0, 1)])

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.record import COUNTED, Pair
 from kvproof.gate.difference.workload import Engine, Plays, Workload
+from kvproof.gate.search import fresh
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.fresh import EARLY, FreshRuns, Runs
 from kvproof.gate.side import plans
@@ -53,9 +54,11 @@ def suspected(found: Runs, likely: float = LIKELY) -> list[str]:
     return [what for what in COUNTED if found.chance(what) <= likely]
 
 
-class Costs:
-    """The quantities that cost more (`told`), and those, in words, that did so in the search alone
-    (`unconfirmed`)."""
+class Weighing:
+    """What head does more often than base, and what costs more: what the runs of a search suspect,
+    and fresh runs confirm. These take time, and so does what is still unseen: what is hardly chance
+    is weighed as soon as it is, and the rest at the end. `told` are the quantities that cost more,
+    and `unconfirmed`, in words, those that did so in the search alone."""
 
     def __init__(self, comparison: Comparison) -> None:
         self.told: list[GateCost] = []
@@ -64,50 +67,63 @@ class Costs:
         self._tried: set[str] = set()
 
     @property
-    def suspects(self) -> list[str]:
-        """The quantities that cost more in the search, and are not told yet."""
-        return self._suspects(LIKELY)
+    def has_suspects(self) -> bool:
+        """Whether something has to be seen again in fresh runs, which take time."""
+        return bool(self._comparison.needs.likely() or self._suspects())
 
-    def _suspects(self, likely: float) -> list[str]:
+    def _suspects(self, likely: float = LIKELY) -> list[str]:
+        """The quantities that cost more in the search, and are not told yet."""
         told = {each.what for each in self.told}
         return [each for each in suspected(self._comparison.counted, likely) if each not in told]
+
+    def early(self, go_on: Callable[[], bool]) -> None:
+        """Weigh what has become hardly chance, as long as `go_on` says so: each quantity is tried
+        once, in few fresh runs. Raises Ended."""
+        if not go_on():
+            return
+        self._comparison.weigh(go_on, level=fresh.LIKELY / EARLY)
+        suspects = [each for each in self._suspects(LIKELY / EARLY) if each not in self._tried]
+        self._tried.update(suspects)
+        parts = iter(range(EARLY_PARTS))
+        self._again(suspects, EARLY_KINDS, lambda: next(parts, None) is not None and go_on())
+
+    def rest(self, go_on: Callable[[], bool], of_choices: Callable[[], bool]) -> bool:
+        """Weigh the rest when the search has ended, as long as `go_on` says so, and choices only as
+        long as `of_choices` does. Returns whether there was time for what costs more. Raises
+        Ended."""
+        self._comparison.weigh_needs(go_on, of_choices)
+        if not go_on():
+            return not self._suspects()
+        self.weigh(go_on)
+        return True
 
     def weigh(self, go_on: Callable[[], bool]) -> None:
         """Confirm what costs more in the search, now that it has ended. What is rare needs many
         fresh runs, so they come for as long as something is open and `go_on` says so. Raises
         Ended."""
         found = self._comparison.counted
-        suspects = self.suspects
-        again = self._again(suspects, KINDS_MAX, go_on)
+        again = self._again(self._suspects(), KINDS_MAX, go_on)
         self.unconfirmed = [
             f"{what}: head is {_often(found, what)}; fresh: {_often(again, what)}"
-            for what in self.suspects
+            for what in self._suspects()
         ]
-
-    def weigh_early(self, go_on: Callable[[], bool]) -> None:
-        """Confirm what has become hardly chance, while the search goes on: each quantity is tried
-        once, in few fresh runs. Raises Ended."""
-        suspects = [each for each in self._suspects(LIKELY / EARLY) if each not in self._tried]
-        self._tried.update(suspects)
-        parts = iter(range(EARLY_PARTS))
-        self._again(suspects, EARLY_KINDS, lambda: next(parts, None) is not None and go_on())
 
     def _again(self, suspects: Sequence[str], kinds: int, go_on: Callable[[], bool]) -> Runs:
         """Take fresh runs of so many kinds in which some of these cost more, and tell those that
         cost more there too. Returns the runs. Raises Ended."""
         both = self._comparison
         runs = [Counted(*each) for each in both.all_pairs() if each[2].comparable]
-        fresh = FreshRuns(both, _kinds(both, runs, suspects)[:kinds])
-        again = fresh.take_while(
-            lambda: any(_is_open(fresh.counted, e) for e in suspects) and go_on()
+        kind = FreshRuns(both, _kinds(both, runs, suspects)[:kinds])
+        again = kind.take_while(
+            lambda: any(_is_open(kind.counted, e) for e in suspects) and go_on()
         )
         self.told += (_cost(both, e, runs) for e in suspects if again.chance(e) <= AGAIN)
         return again
 
 
-def _is_open(fresh: Runs, what: str) -> bool:
+def _is_open(taken: Runs, what: str) -> bool:
     """Whether more fresh runs may show that this is no chance."""
-    return fresh.chance(what) > AGAIN and fresh.more[what] + fresh.less[what] < OPEN_MAX
+    return taken.chance(what) > AGAIN and taken.more[what] + taken.less[what] < OPEN_MAX
 
 
 def _often(found: Runs, what: str) -> str:

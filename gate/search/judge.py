@@ -14,13 +14,13 @@ from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Plays
 from kvproof.gate.search.budget import FOUND, SEARCHED, WEIGHED, enough, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
+from kvproof.gate.search.costs import Weighing
 from kvproof.gate.search.needs import in_words
 from kvproof.gate.search.outcome import GateOutcome, Written
 from kvproof.gate.search.search import Search
 from kvproof.gate.search.shorter import FURTHER_RUNS_MAX, RUNS_MAX, shorter
 from kvproof.gate.search.side import Ended, started
 from kvproof.gate.search.ticking import Ticking
-from kvproof.gate.search.weighing import Weighing
 from kvproof.gate.side.unmade import is_unmade
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes, unreached
 from kvproof.gate.source.parts import ONLY_IN, of_device
@@ -155,14 +155,14 @@ class _Judge:
             self.comparison,
             self._not_run(),
             cannot or self._unjudged(),
-            costs=self.weighing.costs.told,
+            costs=self.weighing.told,
         )
 
     def _weigh(self) -> None:
         """Confirm what head does more often than base, and what costs more. Raises Ended."""
         self.line.show("comparing what costs more ...")
         if self.weighing.rest(self._may_weigh, self._may_weigh_choices):
-            unconfirmed = self.weighing.costs.unconfirmed
+            unconfirmed = self.weighing.unconfirmed
             self.not_written += (f"not confirmed: {each}" for each in unconfirmed)
         else:
             self.not_written.append("what costs more: no time is left")

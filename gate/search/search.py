@@ -23,11 +23,11 @@ from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.workload import Engines, Follow, Plays, Workload
 from kvproof.gate.search import named_features, workloads
 from kvproof.gate.search.comparison import Comparison
+from kvproof.gate.search.costs import Weighing
 from kvproof.gate.search.further import Differing, Further
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import Scouts
 from kvproof.gate.search.unseen import UNSEEN_MAX
-from kvproof.gate.search.weighing import Weighing
 from kvproof.gate.source.changes import USED, Changes, unreached
 from kvproof.gate.source.parts import CONNECTED, LOOP, NIXL, STARTED
 from kvproof.model import interruption
