@@ -133,14 +133,23 @@ def episodes_of_clusters(seed: int, runs: int, into: Counted) -> None:
 
 
 def plans_for_connectors(seed: int, runs: int, into: Counted) -> None:
-    """Random plans, one for each of several connectors."""
-    from kvproof.gate.connectors.search import search
+    """Random plans for one connector. The first plan that is drawn is the simplest one, whatever
+    the seed, so each part has several for its connector. Nothing ends an episode early."""
+    from kvproof.gate.connectors.search import PlanSearch
+    from kvproof.live.connectors.accepted import accepted
+    from kvproof.live.connectors.drawn import draw_plans
+    from kvproof.live.connectors.episode import play
     from kvproof.live.connectors.shipped import SHIPPED
+    from kvproof.model.plans.connector import ConnectorPlan
 
-    chosen = islice(cycle(SHIPPED.values()), seed * runs, (seed + 1) * runs)
-    for shipped in chosen:
+    subject = [*SHIPPED.values()][seed % len(SHIPPED)].subject
+
+    def take(plan: ConnectorPlan) -> None:
         with refusals(into):
-            search(shipped.subject, 1, seed, shrinks=False)
+            play(subject, plan, lambda *_: True)
+
+    with refusals(into):
+        draw_plans(subject, accepted(subject, PlanSearch()), runs, seed, take)
 
 
 def engines(seed: int, runs: int, into: Counted) -> None:
