@@ -457,5 +457,7 @@ def rounds(
         ended = draw(st.sampled_from(ends))
         if restarts and draw(st.integers(0, 3)) == 0:
             ended = [Restart(draw(st.sampled_from(restarts)))]
+            if forgets and draw(st.booleans()):  # what only the memory has is loaded in part
+                ended.append(Fail(1, draw(st.booleans()), "get", draw(VALUES)))
         actions += [*again, *before, *ended]
     return actions
