@@ -13,6 +13,8 @@ from kvproof.model.facts.connectors import (
     CopiedBytes,
     EngineGone,
     LookedUp,
+    Remembered,
+    RequestsGone,
     ResetAnswered,
     Since,
     StateSaved,
@@ -261,6 +263,22 @@ def tiers_are_asked_once(fact: TierLoads) -> Iterator[Judged]:
 
 
 @check(
+    "nothing is loaded from a lower tier for a request that wants nothing of it",
+    origin="kv_load_tiers in kv_transfer_params",
+    severity=Severity.LOST_PERFORMANCE,
+    ideal=True,
+)
+def tiers_are_asked_as_wanted(fact: TierLoads) -> Iterator[Judged]:
+    """A user who needs an answer soon says that no slow tier is to be asked. An ideal, and its
+    excuse a release: a vLLM from before this wish has no fault, and one that loses it has."""
+    yield holds_if(not fact.unwanted) or because(
+        reason("wants_none", "a request wants nothing of the tiers below the first"),
+        reason("asked", "a tier is asked for the values of {keys} keys", keys=fact.keys),
+        excuses=(release("this vLLM does not know the wish"),),
+    )
+
+
+@check(
     "a tier of a store that is notified of the end of a request was notified of the request",
     origin="OffloadingManager, SecondaryTierManager: on_new_request; vllm#46284",
     severity=Severity.LEAK,
@@ -356,3 +374,33 @@ def _why_known(fact: EngineGone) -> Iterator[Excuse]:
         yield choice("the engine is gone for less time than the connector keeps what it knows")
     if not fact.met:
         yield choice("the connector has not met the engine that took the place")
+
+
+@check(
+    "a connector of an idle engine remembers no request that is gone",
+    origin="KVConnectorBase_V1.get_finished; vllm#26012",
+    severity=Severity.LEAK,
+)
+def gone_requests_are_forgotten(fact: RequestsGone) -> Iterator[Judged]:
+    """Each side of a connector keeps something under the name of a request: its blocks, its
+    deadline, who waits for it. P was not told that a request was aborted, and awaited a read of it
+    for ever (vllm#26012). No block is lost by that, so nobody notices, and the memory of the host
+    fills up."""
+    yield holds(fact.requests - len({each.request for each in fact.remembered}))
+    for each in fact.remembered:
+        yield because(
+            reason("gone", "{steps} steps ago the engine had {request}", steps=each.steps),
+            reason("remembers", "it is idle, and {where} still has it", where=each.where),
+            excuses=_why_remembered(fact, each),
+            request=each.request,
+        )
+
+
+def _why_remembered(fact: RequestsGone, each: Remembered) -> Iterator[Excuse]:
+    """Why a connector may remember a request that is gone."""
+    if each.steps <= fact.lasts:
+        yield choice("the request has ended just now, and a later step may take it away")
+    if fact.stand:
+        yield choice("the threads behind the connector stand")
+    if each.sent:
+        yield release("it was sent to load a prompt, all of which its engine had")

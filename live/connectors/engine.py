@@ -28,7 +28,14 @@ from kvproof.model.facts.connectors import (
     Unfreed,
     Waits,
 )
-from kvproof.model.plans.connector import Another, ConnectorPlan, SubmitRequest, Who
+from kvproof.model.plans.connector import (
+    LOAD_TIERS,
+    Another,
+    ConnectorPlan,
+    SubmitRequest,
+    TransferParams,
+    Who,
+)
 
 LAYERS = 2
 """The number of layers of each group. With more than one, a load that ends after the first layer is
@@ -161,7 +168,7 @@ class DrivenEngine(ObservedEngine):
         request = build.request(
             self.cfg,
             known,
-            transfer or dict(arrives.asks),
+            transfer or _asked(arrives.asks),
             0,
             self.arrived,
             more=_arguments(arrives),
@@ -435,6 +442,11 @@ def _run_on(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> int | 
                     each.note_waiting(steps, endless)
             return None
     return alone
+
+
+def _asked(asks: TransferParams) -> dict[str, Any]:
+    """The `kv_transfer_params` of a request with these demands. Of tiers it gives a list."""
+    return {name: [] if name == LOAD_TIERS and not number else number for name, number in asks}
 
 
 def _arguments(arrives: SubmitRequest) -> dict[str, Any]:

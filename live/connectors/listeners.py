@@ -3,7 +3,7 @@ that it reports of prompts, the hashes in its KV events, and what its connector 
 
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +53,11 @@ class NotifiedTier:
         self.starts: set[str] = set()
         self.loaded: set[Any] = set()
 
-    def loads(self, keys: Sequence[Any]) -> TierLoads:
-        """Take a load of these keys from the tier."""
+    def loads(self, keys: Sequence[Any], *, unwanted: bool) -> TierLoads:
+        """Take a load of these keys from the tier, perhaps for a request that wants none."""
         again = len(self.loaded.intersection(keys))
         self.loaded.update(keys)
-        return TierLoads(len(keys), again)
+        return TierLoads(len(keys), again, unwanted)
 
     def idle(self) -> TierIdle:
         """The requests of whose end the tier was not notified when the engine is idle."""
@@ -77,9 +77,12 @@ class NotifiedTier:
         return TierNotified(name, self.kind, name in self.starts, bool(self.starts))
 
 
-def listen(connector: Any, facts: list[Fact], counts: Counter[str]) -> list[NotifiedTier]:
-    """Record the calls to the tiers of a connector, and count what is loaded from them. Returns the
-    notices that each tier receives from now on."""
+def listen(
+    connector: Any, facts: list[Fact], counts: Counter[str], want_none: Set[str]
+) -> list[NotifiedTier]:
+    """Record the calls to the tiers of a connector, and count what is loaded from them. Requests
+    that want nothing of lower tiers are in `want_none`. Returns the notices that each tier receives
+    from now on."""
     places = {found(place): calls for place, calls in KINDS.items()}
     kinds = {getattr(*place): calls for place, calls in places.items() if place is not None}
     noted = []
@@ -89,11 +92,17 @@ def listen(connector: Any, facts: list[Fact], counts: Counter[str]) -> list[Noti
             # cannot be judged: older releases report no end
             if isinstance(tier, kind) and hasattr(tier, ENDED):
                 for call in (*calls, ENDED, "on_new_request"):
-                    around(tier, call, _noted(call, noted[-1], facts, counts))
+                    around(tier, call, _noted(call, noted[-1], facts, counts, want_none))
     return noted
 
 
-def _noted(call: str, known: NotifiedTier, facts: list[Fact], counts: Counter[str]) -> Before:
+def _noted(
+    call: str,
+    known: NotifiedTier,
+    facts: list[Fact],
+    counts: Counter[str],
+    want_none: Set[str],
+) -> Before:
     def note(arguments: Sequence[Any], more: Mapping[str, Any]) -> None:
         # One argument is the context of the request, or a job that has it.
         given = (*arguments, *more.values())
@@ -104,7 +113,7 @@ def _noted(call: str, known: NotifiedTier, facts: list[Fact], counts: Counter[st
         if call == "submit_load":
             keys = [key for each in given for key in getattr(each, "keys", ())]
             counts["blocks loaded from lower tiers"] += len(keys)
-            facts.append(known.loads(keys))
+            facts.append(known.loads(keys, unwanted=name in want_none))
 
     return note
 

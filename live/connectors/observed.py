@@ -18,6 +18,7 @@ from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.store_client import StoreClient
 from kvproof.live.observer import shown
 from kvproof.live.observer.hooks import hooked
+from kvproof.live.observer.kept import named
 from kvproof.live.observer.view import HashedTokens
 from kvproof.live.step_output import sampled
 from kvproof.model.facts.connectors import (
@@ -32,13 +33,15 @@ from kvproof.model.facts.connectors import (
     Matched,
     Owed,
     Promised,
+    Remembered,
     RequestsEnded,
+    RequestsGone,
     SendEnded,
     SlotsRead,
     StoreReset,
     Unpublished,
 )
-from kvproof.model.plans.connector import ConnectorPlan
+from kvproof.model.plans.connector import LOAD_TIERS, ConnectorPlan
 from kvproof.model.state import SAMPLED, Table
 
 
@@ -88,6 +91,9 @@ class ObservedEngine:
         self.invalid: defaultdict[str, set[int]] = defaultdict(set)
         self.failing: set[str] = set()
         self.returned: dict[str, dict[str, Any]] = {}
+        self.last_step_of: dict[str, int] = {}
+        self.sent: set[str] = set()
+        self.want_no_tier: set[str] = set()
         caches = plan.engine.prefix_caching and not encodes
         self.lookups = LookUps(plan.engine, caches)
         self.owners = Owners(plan.engine, plan.local, plan.stripes)
@@ -99,7 +105,7 @@ class ObservedEngine:
         self.scheduler = self.owners.scheduler = scheduler
         connector = scheduler.connector
         self._listen(connector)
-        self.tiers = listen(connector, self.facts, self.counts)
+        self.tiers = listen(connector, self.facts, self.counts, self.want_no_tier)
         parts = self.plan, scheduler, self.owners, self.facts, self.clock
         self.workers = [ConnectorWorker(*parts, rank) for rank in range(self.plan.ranks)]
         self.worker = self.workers[0]
@@ -112,6 +118,12 @@ class ObservedEngine:
         image stands at each of its positions. Its KV depends on what is `beside` too."""
         self.owners.prompts[request.request_id] = prompt
         self.owners.beside[request.request_id] = f"{beside}:" if beside else ""
+        self.last_step_of[request.request_id] = self.steps
+        asked = request.kv_transfer_params or {}
+        if asked.get("do_remote_prefill"):
+            self.sent.add(request.request_id)
+        if asked.get(LOAD_TIERS) == []:
+            self.want_no_tier.add(request.request_id)
         self.arrived += 1
         self.requests.append(request)
 
@@ -123,7 +135,10 @@ class ObservedEngine:
 
     def begin_again(self, *, another: bool) -> None:
         """Record that another process starts an engine, perhaps of `another` model."""
-        for known in (self.invalid, self.given_up, self.failing, self.announced):
+        for known in (
+            *(self.invalid, self.given_up, self.failing, self.announced),
+            *(self.last_step_of, self.sent),
+        ):
             known.clear()
         self.earlier.restart(another=another)
         self.earlier_loads = EarlierLoads()
@@ -151,10 +166,24 @@ class ObservedEngine:
             self.returned.clear()
         self.facts.extend(self.worker.encoder.owed())
         self.facts.extend(tier.idle() for tier in self.tiers)
+        self.facts.extend(self._gone())
         self.facts.append(Owed(self._taken(), tuple(self.scheduler.requests), steps))
         free = sum(pool.get_num_free_blocks() for pool in self.pools)
         self.counts["free blocks at the end"] = free
         self._note_ended()
+
+    def _gone(self) -> Iterator[RequestsGone]:
+        """What each side of the connector remembers of the requests that the engine has no more."""
+        gone = self.last_step_of.keys() - self.scheduler.requests.keys()
+        # A worker learns of the end of a request in the next step, and steps may overlap.
+        lasts = self.plan.copies.steps + self.cfg.steps_in_flight
+        sides = self.scheduler.connector, *(worker.connector for worker in self.workers)
+        for side in sides if gone else ():
+            found = tuple(
+                Remembered(where, name, self.steps - self.last_step_of[name], name in self.sent)
+                for where, name in sorted(set(named(side, gone)))
+            )
+            yield RequestsGone(len(gone), found, lasts, self.clock.stands)
 
     def _taken(self) -> int:
         """The number of blocks that are not free, without the null block."""
@@ -191,6 +220,7 @@ class ObservedEngine:
         self._note_short()
         begin = len(self.facts)
         self.steps += 1
+        self.last_step_of.update(dict.fromkeys(self.scheduler.requests, self.steps))
         self.steps_with_tokens += bool(output.num_scheduled_tokens)
         for new in output.scheduled_new_reqs:
             skips = self.scheduler.requests[new.req_id].skip_reading_prefix_cache
@@ -385,6 +415,7 @@ class ObservedEngine:
         twice = self.earlier_loads.begin(name, *known, start, start + tokens, self.owners.loads)
         load = Promised(name, start, tokens, later, request.skip_reading_prefix_cache, *twice)
         self.owners.loads[name] = load
+        self.sent.discard(name)
         self.facts.append(load)
         self.prompts.promise(name, start, tokens)
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.fakes.clock import LEASE_S
-from kvproof.model.plans.connector import Another, Options, Unlike
+from kvproof.model.plans.connector import LOAD_TIERS, Another, Options, TransferParams, Unlike
 
 V1 = "distributed/kv_transfer/kv_connector/v1/"
 
@@ -125,12 +125,16 @@ STATES = TestedConnector(
 )
 """The connector that saves the hidden states of prompts."""
 
+FAST: tuple[TransferParams, ...] = (((LOAD_TIERS, 0),),)
+"""The demand that nothing is loaded from tiers below the first."""
+
 ANOTHER: tuple[Another, ...] = ("", "model", "dtype")
 FILES = _offloading(
     _tiered(8, type="fs", root_dir="{tmp}"),
     forgets=True,
     restarts=ANOTHER,
     replicas=True,
+    asks=FAST,
     options=(ANSWERS, CANONICAL),
 )
 """What the CPU tier gives up for other prompts is read from files again."""
@@ -167,6 +171,7 @@ KEPT_FILES = replace(
     extra=_tiered(type="fs", root_dir="{tmp}"),
     keeps_prompts=True,
     replicas=False,
+    asks=(),
     options=(),
 )
 STORE = ("bucket", "endpoint_override", "access_key", "secret_key")

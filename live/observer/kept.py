@@ -1,5 +1,5 @@
 """What an engine keeps when it has no requests: the containers that can be reached from its
-scheduler.
+scheduler, or from one side of its connector.
 
 An engine without requests needs nothing that it noted for requests and steps; the next step takes
 such notes away. Notes that stay, and of which there are more after each idle time, fill the memory
@@ -8,8 +8,9 @@ configs, and the block pool, which is bounded and which other checks judge.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from kvproof.model.step import Kept
@@ -40,6 +41,23 @@ def entries(
         if _is_container(kind) and value and not _bounded(value):
             found.setdefault(path, Counter()).update(map(known_by, value))
     return found
+
+
+def named(root: Any, names: Set[str]) -> Iterator[tuple[str, str]]:
+    """The places that have one of these names, each with the name: containers, keys of several
+    parts, and fields of objects."""
+    for path, value in reached(root):
+        kind: Any = type(value)
+        if not _is_container(kind):
+            fields = ((f"{path}.{field}", part) for field, part in _attributes(value))
+            yield from ((at, part) for at, part in fields if _is_name(part, names))
+        elif not _bounded(value):
+            keys = [each for each in value if isinstance(each, tuple)] if _is_mapping(kind) else []
+            yield from ((path, part) for part in chain(value, *keys) if _is_name(part, names))
+
+
+def _is_name(thing: Any, names: Set[str]) -> bool:
+    return isinstance(thing, str) and thing in names
 
 
 def reached(

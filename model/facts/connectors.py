@@ -216,6 +216,28 @@ class EngineGone(NamedTuple):
     where: tuple[str, ...]
 
 
+class Remembered(NamedTuple):
+    """A connector has the name of a request that the engine has no more, at the place `where`: in a
+    container, or as a field of an object. Workers took `steps` steps since the engine had the
+    request. It was `sent` to load what another engine had computed, and no load was promised."""
+
+    where: str
+    request: str
+    steps: int
+    sent: bool = False
+
+
+class RequestsGone(NamedTuple):
+    """The engine has `requests` no more, and has nothing to do. One side of its connector has what
+    is `remembered` of them. What goes on after a request, such as a copy, is over after `lasts`
+    steps, if the threads of the connector do not `stand`."""
+
+    requests: int
+    remembered: tuple[Remembered, ...]
+    lasts: int
+    stand: bool = False
+
+
 class CopiedBlock(NamedTuple):
     """A block that a copy reads."""
 
@@ -394,10 +416,11 @@ class Begun(NamedTuple):
 
 class TierLoads(NamedTuple):
     """A tier of a store is asked for the values of so many `keys`, and was asked for `again` of
-    them before."""
+    them before. It is `unwanted`: the request wants nothing of lower tiers."""
 
     keys: int
     again: int
+    unwanted: bool = False
 
     @property
     def times(self) -> int:
@@ -592,6 +615,7 @@ Fact: TypeAlias = (
     | TierIdle
     | Closed
     | EngineGone
+    | RequestsGone
     | Copied
     | Called
     | ResetAnswered
@@ -657,6 +681,7 @@ COUNTED: dict[type, str] = {
     TierIdle: "tiers of idle engines",
     Closed: "kinds of files and clients that were opened",
     EngineGone: "engines that are gone",
+    RequestsGone: "sides of connectors of idle engines",
     Copied: "copies of blocks",
     ItemEncoded: "images encoded",
     ItemRead: "images read",

@@ -48,6 +48,8 @@ from kvproof.model.facts.connectors import (
     Past,
     Promised,
     PromptReported,
+    Remembered,
+    RequestsGone,
     ResetAnswered,
     Since,
     Slot,
@@ -145,6 +147,8 @@ def test_what_is_offered_after_a_reset_was_computed_since(
 
 
 BYTES = CopiedBytes(64, 32)
+SENDS = Remembered("Worker.sends", "r0", 9)
+GONE = RequestsGone(1, (SENDS,), lasts=3)
 ASKED = ResetAnswered(False, connector=True, idle=True, requests=0, taken=0)
 
 
@@ -161,6 +165,12 @@ ASKED = ResetAnswered(False, connector=True, idle=True, requests=0, taken=0)
         (TierNotified("r0", "CPU", False, of_starts=False), {"tier_is_notified_of_the_request"}),
         (EngineGone(60, 60, True, ("Worker.agents",)), {"gone_engines_are_forgotten"}),
         (EngineGone(61, 60, False, ("Worker.agents",)), {"gone_engines_are_forgotten"}),
+        (GONE._replace(lasts=9), {"gone_requests_are_forgotten"}),
+        (GONE._replace(stand=True), {"gone_requests_are_forgotten"}),
+        (
+            GONE._replace(remembered=(SENDS._replace(sent=True),)),
+            {"gone_requests_are_forgotten"},
+        ),
         (ASKED._replace(cannot=True), {"reset_is_answered"}),
         (CacheStatistics("engine's", 3, 2, failed=1), {"statistics_count_once"}),
         (TokensLookedUp("engine's", (9, 4), (9, 6), unlike=True), {"statistics_count_tokens"}),

@@ -16,6 +16,7 @@ from kvproof.live.connectors.encoder import EncoderCache
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.model.config import Group
 from kvproof.model.plans.connector import (
+    LOAD_TIERS,
     SOURCE,
     STORE_ANSWERS,
     AbortRequest,
@@ -623,6 +624,18 @@ PLANTED: dict[str, Planted] = {
         pair("nixl-pull", *PROMPTS, Restart(), SubmitRequest(1, 14, 3), Drain(), copies=LATE),
         "gone_engines_are_forgotten",
     ),
+    "P awaits a read of a request that was aborted (vllm#26012)": Planted(
+        line(
+            f"{NIXL_PLACE}.pull_scheduler:NixlPullConnectorScheduler.request_finished",
+            "self._reqs_not_processed.add(request.request_id)",
+            "pass",
+        ),
+        lambda: played(
+            *("nixl-pull", LONG, RunSteps(1), AbortRequest(0), *PROMPTS),
+            engine=engine_of(chunk_tokens=8),
+        ),
+        "gone_requests_are_forgotten",
+    ),
     "the convolution of a state is put into the wrong place of its page": Planted(
         around(f"{WORKER}._build_mamba_local", _misplaces("convolution")),
         beside_states("nixl-pull", 1, 1),
@@ -798,6 +811,24 @@ def test_a_drafter_reads_one_token_ahead_of_a_step(
         line(f"{SCHEDULER}._try_schedule_encoder_inputs", old, new)(monkeypatch)
     result = played("images", image, engine=engine, encoder_tokens=8, uncut=True)
     assert result.excused["drafter_has_what_it_reads"] == ahead
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_request_gets_nothing_of_a_tier_that_it_does_not_want(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lost:
+        line(
+            f"{V1}.offloading.scheduler:_create_req_context",
+            "load_filter = _parse_tier_filter(raw)",
+            "_parse_tier_filter(raw)",
+        )(monkeypatch)
+    none = SubmitRequest(1, 14, asks=((LOAD_TIERS, 0),))
+    result = played("offloading-files", *FOUR, Drain(), Restart(), FOUR[0], Drain(), none)
+    rule = "tiers_are_asked_as_wanted"
+    assert result.times_judged[rule]
+    assert bool(result.excused[rule]) is lost
+    assert not result.findings
 
 
 @pytest.mark.parametrize("half", [False, True])
