@@ -458,6 +458,6 @@ def rounds(
         if restarts and draw(st.integers(0, 3)) == 0:
             ended = [Restart(draw(st.sampled_from(restarts)))]
             if forgets and draw(st.booleans()):  # what only the memory has is loaded in part
-                ended.append(Fail(1, draw(st.booleans()), "get", draw(VALUES)))
+                ended.append(Fail(1, draw(st.booleans()), "get", draw(st.integers(1, 3))))
         actions += [*again, *before, *ended]
     return actions

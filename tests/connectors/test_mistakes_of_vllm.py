@@ -831,6 +831,22 @@ def test_a_request_gets_nothing_of_a_tier_that_it_does_not_want(
     assert not result.findings
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_a_slow_tier_gives_is_kept_where_its_load_fails_in_part(
+    lost: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lost:
+        line(
+            f"{TIERS}.manager:TieringOffloadingManager._complete_promotion",
+            "elif successful_keys:",
+            "elif successful_keys and not transfer_job.keys:",
+        )(monkeypatch)
+    prompt, fails = SubmitRequest(0, 20), Fail(1, call="get", value=2)
+    result = played("offloading-files", prompt, Drain(), Restart(), fails, prompt)
+    assert bool(result.excused["tiers_are_asked_once"]) is lost
+    assert not result.findings
+
+
 @pytest.mark.parametrize("half", [False, True])
 def test_events_tell_of_each_block_of_a_chunk_that_is_evicted(
     half: bool, monkeypatch: pytest.MonkeyPatch
