@@ -32,6 +32,7 @@ PLAIN: dict[type, tuple[str, ...]] = {
     ConnectorPlan: ("copies", "stops", "clock_ahead", "options", "load_failure", "uncut"),
     SubmitRequest: (
         *("beside", "computes_all", "images", "asks", "turn", "answer", "max_tokens", "rows"),
+        *("trunk", "priority"),
     ),
     RunSteps: ("times",),
     EnginePlan: ("copies", "odd_bytes", "more", "richer"),

@@ -83,6 +83,7 @@ class DrivenEngine(ObservedEngine):
         super().__init__(plan, clock, keeps_prompts, paired, self.first.encodes)
         self.connector, self.replica = connector, replica
         self.stands = 0
+        self.paused = False
         self.inbox: deque[Callable[[], None]] = deque()
         self.served = self.first.changed(another, plan.dtypes)
         self.opened = Opened()
@@ -169,7 +170,7 @@ class DrivenEngine(ObservedEngine):
             self.cfg,
             known,
             transfer or _asked(arrives.asks),
-            0,
+            arrives.priority,
             self.arrived,
             more=_arguments(arrives),
         )
@@ -222,6 +223,7 @@ class DrivenEngine(ObservedEngine):
         """Schedule no requests, or no `new` requests, from now on."""
         from vllm.v1.core.sched.interface import PauseState
 
+        self.paused = True
         state = PauseState.PAUSED_NEW if new else PauseState.PAUSED_ALL
         self._send(self.scheduler.set_pause_state, state)
 
@@ -229,6 +231,7 @@ class DrivenEngine(ObservedEngine):
         """End a pause."""
         from vllm.v1.core.sched.interface import PauseState
 
+        self.paused = False
         self._send(self.scheduler.set_pause_state, PauseState.UNPAUSED)
 
     def step(self) -> None:
@@ -261,7 +264,6 @@ class DrivenEngine(ObservedEngine):
     def drain(self) -> None:
         """Run the engine, without new requests, until it says that it has no work, or until nothing
         changes any more. Blocks and reports that it still owes then become facts."""
-        self.resume()
         drained(self.step, (self,))
 
     @property
@@ -410,7 +412,7 @@ def drained(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> None:
         for each in engines:
             each.go_on()
     alone = _run_on(step, engines)
-    if alone is not None:
+    if alone is not None and not _wait_for_end_of_pause(engines):
         for each in engines:
             each.note_owed(alone * each.has_work)
 
@@ -438,7 +440,7 @@ def _run_on(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> int | 
         if idle > IDLE_STEPS_MAX or taken > DRAIN_STEPS_MAX:
             steps, endless = (taken, True) if idle <= IDLE_STEPS_MAX else (idle, False)
             for each in engines:
-                if not each.stands:
+                if not (each.stands or _wait_for_end_of_pause(engines)):
                     each.note_waiting(steps, endless)
             return None
     return alone
@@ -447,6 +449,11 @@ def _run_on(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> int | 
 def _asked(asks: TransferParams) -> dict[str, Any]:
     """The `kv_transfer_params` of a request with these demands. Of tiers it gives a list."""
     return {name: [] if name == LOAD_TIERS and not number else number for name, number in asks}
+
+
+def _wait_for_end_of_pause(engines: Sequence[DrivenEngine]) -> bool:
+    """Whether requests may wait for the end of a pause."""
+    return any(each.paused for each in engines) and any(each.running for each in engines)
 
 
 def _arguments(arrives: SubmitRequest) -> dict[str, Any]:

@@ -147,10 +147,11 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
             for at, action in enumerate((*plan.actions, Drain()), 1):
                 drift: AdapterDrift | None = None
                 try:
-                    ends = at > len(plan.actions)
-                    if not (ends and plan.stops):
+                    if at <= len(plan.actions):
                         _act(engine, memory, action)
-                    if ends:
+                    else:
+                        if not plan.stops:
+                            _finish(engine)
                         engine.end()
                 except AdapterDrift as error:
                     drift = error
@@ -219,7 +220,7 @@ def _act(engine: Played, memory: Memory, action: Action) -> None:
     elif isinstance(action, Drain):
         engine.drain()
     elif isinstance(action, Restart):
-        engine.drain()
+        _finish(engine)
         engine.restart(action.another)
     elif isinstance(action, Forget):
         memory.forget(action.part)
@@ -231,6 +232,12 @@ def _act(engine: Played, memory: Memory, action: Action) -> None:
         engine.loses()
     elif isinstance(action, Stand):
         engine.stand(action.who, action.steps)
+
+
+def _finish(engine: Played) -> None:
+    """Let an engine finish its work, under no pause."""
+    engine.resume()
+    engine.drain()
 
 
 def require_replaced(subject: TestedConnector) -> None:

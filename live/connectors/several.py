@@ -68,7 +68,6 @@ class SeveralEngines:
     def drain(self) -> None:
         """Run all engines, without new requests, until none has work or nothing changes any
         more."""
-        self.resume()
         drained(self.step, self.engines)
 
     def restart(self, another: Another = "") -> None:

@@ -104,7 +104,9 @@ class SubmitRequest(PlanPart, frozen=True, tag="Submit"):
     because it asks for the log-probabilities of its prompt. Its `images` are in order, and are cut
     at the end of the prompt. `asks` is its demand on the connector. In a later turn, the `answer`
     tokens from position `turn` on are an engine's earlier answer. A prompt without images may have
-    embeddings in place of some tokens (`rows`)."""
+    embeddings in place of some tokens (`rows`). The first `trunk` tokens are those of the first
+    family, so that prompts part at any token. An engine that goes by priorities serves a request
+    with a smaller `priority` first."""
 
     family: Annotated[int, Meta(ge=0, le=len(FAMILIES) - 1)]
     tokens: Annotated[int, Meta(ge=1, le=PROMPT_TOKENS_MAX)]
@@ -116,6 +118,8 @@ class SubmitRequest(PlanPart, frozen=True, tag="Submit"):
     turn: Annotated[int, Meta(ge=0, le=PROMPT_TOKENS_MAX)] = 0
     answer: Annotated[int, Meta(ge=0, le=16)] = 0
     rows: Rows | None = None
+    trunk: Annotated[int, Meta(ge=0, le=PROMPT_TOKENS_MAX)] = 0
+    priority: Annotated[int, Meta(ge=0, le=1)] = 0
 
     @property
     def to_prefill(self) -> "SubmitRequest":
@@ -147,7 +151,8 @@ class SubmitRequest(PlanPart, frozen=True, tag="Submit"):
         return tuple(each for each in self.images if each.at + each.tokens <= self.tokens)
 
     def _with(self, letters: dict[Image, str], of_row: Callable[[str], str]) -> str:
-        text = list(FAMILIES[self.family][: self.tokens])
+        tokens = FAMILIES[0][: self.trunk] + FAMILIES[self.family][self.trunk :]
+        text = list(tokens[: self.tokens])
         answered = slice(self.turn, self.turn + self.answer)
         text[answered] = SAMPLED * len(text[answered])
         if self.rows is not None:
@@ -175,7 +180,8 @@ class AbortRequest(PlanPart, frozen=True, tag="Abort"):
 
 
 class Drain(PlanPart, frozen=True, tag=True):
-    """No requests arrive until the engine says that it has no more work."""
+    """No requests arrive until the engine says that it has no more work, or until a pause lets
+    nothing change any more."""
 
 
 class ResetCache(PlanPart, frozen=True, tag="Reset"):
@@ -187,7 +193,7 @@ class ResetCache(PlanPart, frozen=True, tag="Reset"):
 
 
 class PauseEngine(PlanPart, frozen=True, tag="Pause"):
-    """The engine is paused: it schedules no request, or no new one. `Drain` ends the pause."""
+    """The engine is paused: it schedules no request, or no new one."""
 
     new: bool = False
 
@@ -482,7 +488,7 @@ def _drafts(groups: Sequence[Group], hidden: bool) -> int:
 def lines(plan: ConnectorPlan) -> list[str]:
     """The plan as text for a reader, one line for each action."""
     engine = plan.engine
-    more = ", steps overlap" * engine.overlaps
+    more = ", steps overlap" * engine.overlaps + ", by priority" * engine.by_priority
     more += f", clocks of workers {plan.clock_ahead} s ahead" * (plan.clock_ahead != 0)
     more += ", on each of two replicas" * plan.replicas
     more += ", called by the first model runner" * plan.first_runner
@@ -508,6 +514,8 @@ def lines(plan: ConnectorPlan) -> list[str]:
                 used = "" if action.rows.used else "unused "
                 what += f", {action.rows.tokens} {used}embeddings from token {action.rows.at} on"
             what += "".join(f", {name} {number}" for name, number in action.asks)
+            if engine.by_priority:
+                what += f", priority {action.priority}"
             arrived += 1
         else:
             what = WORDS[type(action)] + _more(action)

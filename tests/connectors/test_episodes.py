@@ -9,8 +9,10 @@ import pytest
 
 from kvproof.live import adapt
 from kvproof.live.connectors.drawn import BUFFERED, HIDDEN, HYBRID, NARROWER, SPREAD
+from kvproof.live.connectors.episode import play
 from kvproof.live.connectors.shipped import SHIPPED, UNLIKE
 from kvproof.model.config import Group
+from kvproof.model.config.engine import Policy
 from kvproof.model.plans.connector import (
     PREFILLED,
     ROUTES,
@@ -23,8 +25,10 @@ from kvproof.model.plans.connector import (
     Drain,
     Fail,
     Forget,
+    PauseEngine,
     ResetCache,
     Restart,
+    ResumeEngine,
     Rows,
     RunSteps,
     Stand,
@@ -192,6 +196,16 @@ def a_store_may_need_a_prefix_cache() -> Episodes:
     """vLLM's connector for CPU memory says in the log that it is off without one."""
     uncached = engine_of(num_blocks=64, prefix_caching=False)
     yield of("simple-cpu-roomy", *AGAIN, engine=uncached, judged={"promised tokens": 0})
+
+
+@topic
+def an_engine_runs_to_idle_under_a_pause() -> Episodes:
+    """What comes under it waits for its end, and is no hang."""
+    for name in (*STORES, *NIXL, "mooncake"):
+        for new in (False, True):
+            waits = PauseEngine(new), SubmitRequest(1, 14, 2), Drain(), ResumeEngine(), Drain()
+            first = SubmitRequest(0, 14, 6), RunSteps(2)
+            yield of(name, *first, *waits, ResetCache(), *AGAIN, engine=engine_of(num_blocks=64))
 
 
 @topic
@@ -545,3 +559,18 @@ def test_an_episode_breaks_what_is_known_and_no_more(each: Episode) -> None:
 def test_these_connectors_and_no_others_support_one_group() -> None:
     alone = {name for name, each in SHIPPED.items() if not each.subject.supports_groups}
     assert alone == ONE_GROUP
+
+
+@pytest.mark.parametrize(("policy", "first"), [("fcfs", "r0"), ("priority", "r1")])
+def test_an_urgent_request_goes_before_a_patient_one(policy: Policy, first: str) -> None:
+    begun: list[str] = []
+
+    def note(engine: Any, _moment: Any) -> bool:
+        requests = engine.scheduler.requests.items()
+        begun.extend(name for name, each in requests if each.num_computed_tokens)
+        return True
+
+    engine = engine_of(chunk_tokens=5, policy=policy)
+    actions = SubmitRequest(0, 14, priority=1), SubmitRequest(1, 14, priority=0), RunSteps()
+    play(SHIPPED["offloading"].subject, ConnectorPlan(engine, actions), note)
+    assert begun[0] == first

@@ -26,6 +26,7 @@ from kvproof.model.plans.connector import (
     Drain,
     Fail,
     Image,
+    PauseEngine,
     ResetCache,
     Restart,
     Rows,
@@ -352,6 +353,8 @@ buffered = pair(
     buffered=True,
 )
 
+PAUSED = SubmitRequest(0, 14, 5), RunSteps(5), AbortRequest(), PauseEngine(), Drain()
+
 PLANTED: dict[str, Planted] = {
     "an engine core takes the newest output first": Planted(
         line(
@@ -361,6 +364,14 @@ PLANTED: dict[str, Planted] = {
         ),
         lambda: played("simple-cpu", *PROMPTS, engine=engine_of(steps_in_flight=2)),
         "every_request_ends",
+    ),
+    "a paused engine does not look whether copies have ended": Planted(
+        around(
+            f"{SCHEDULER}.has_finished_requests",
+            lambda right, self: self.pause_state.name == "UNPAUSED" and right(self),
+        ),
+        lambda: played("hidden-states", *PAUSED, **saving_states(HIDDEN[0], late=True)),
+        "kept_blocks_are_given_back",
     ),
     "an image is free as soon as its room is taken": Planted(
         around(f"{ENCODER}.allocate", _free_before_the_step),
