@@ -179,6 +179,12 @@ PAIRS = {
         "@register\ndef g(): pass\n@register\ndef f(): pass",
         {"<module>"},
     ),
+    "a log call that may raise needs its logger": (
+        "from vllm.logger import init_logger\nlogger = init_logger(__name__)\n"
+        'def f(x): logger.info("x is %s", x.value)\ndef g(x): return x',
+        'def f(x): logger.info("x is %s", x.value)\ndef g(x): return x',
+        {"f"},
+    ),
     "the base classes are no decorators": (
         "@a\nclass X(b): pass",
         "class X(a, b): pass",

@@ -15,6 +15,9 @@ LEVELS = frozenset(
     {"debug", "info", "warning", "warn", "error", "exception", "critical", "log"}
     | {f"{level}_once" for level in ("debug", "info", "warning", "error")}
 )
+OF_MODULE = "the logger of the module"
+"""What `logger` stands for where the module makes it."""
+
 READS = frozenset({"len", "str", "repr", "type", "bool", "id"})
 """Built-in functions that an argument of a log call may use."""
 

@@ -53,7 +53,9 @@ class Module:
         self.imports = imports.Imports(self.tree.body, name, is_package)
         loggers = len(self.imports.bound.get("logger", ()))
         has_logger = any(map(logs.is_logger, self.tree.body)) and loggers == 1
-        self.forms = form.Forms(self.imports.plain, has_logger)
+        # Its log calls mean something else in a module that does not make it.
+        own = {"logger": logs.OF_MODULE} if has_logger else {}
+        self.forms = form.Forms({**self.imports.plain, **own}, has_logger)
         self.has_logger = has_logger
         self._used: dict[ast.stmt, Used] = {}
         self.units: dict[str, Unit] = {}
