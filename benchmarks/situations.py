@@ -26,13 +26,15 @@ ALIKE = 100
 
 @dataclass(frozen=True)
 class Request:
-    """A request of a plan. `step` counts what came before it and let the engine work."""
+    """A request of a plan. `step` counts what came before it and let the engine work. Its model may
+    give fewer tokens than its `answer` may have."""
 
     prompt: tuple[Any, ...]
     answer: int
     step: int
     priority: int = 0
     extends: bool = False
+    stops: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,18 @@ SITUATIONS: dict[str, Callable[[Seen], bool]] = {
     "a step ends one token beside a block's edge": lambda s: s.chunk % s.block in (1, s.block - 1),
     "a step ends at a block's edge": lambda s: s.chunk % s.block == 0,
     "three or four drafts": lambda s: "many drafts" in s.features,
+    "some drafts are wrong": lambda s: "wrong drafts" in s.features,
+    "a model ends its answer": lambda s: any(r.stops for r in s.requests),
+    "a model ends its answer, and drafts": lambda s: (
+        "drafter" in s.features and any(r.stops for r in s.requests)
+    ),
+    "a model ends its answer, and steps overlap": lambda s: (
+        "overlap" in s.features and any(r.stops for r in s.requests)
+    ),
+    "urgent after patient, and few requests a step": lambda s: (
+        "few requests" in s.features
+        and any(b.priority < a.priority for a, b in combinations(s.requests, 2))
+    ),
 }
 """By their names: whether a plan has it."""
 
@@ -181,6 +195,8 @@ def of_connector(name: str, plan: Any) -> Seen:
         "tier": any(part in name for part in ("files", "objects", "kept", "peers")),
         "events": "self_describing_kv_events" in options or name == "offloading-events",
         "many drafts": engine.drafts > 2,
+        "wrong drafts": plan.accepted < engine.drafts,
+        "overlap": engine.overlaps,
     }
     largest = max((len(r.prompt) - 1 + r.answer for r in requests), default=1)
     return Seen(
@@ -210,13 +226,17 @@ def of_engines(plan: Any) -> Seen:
             step += 1
             actions.append("Step" if action.after < 8 else "Idle")
         if isinstance(action, Send):
-            patience = getattr(action, "priority", 0)
-            requests.append(
-                Request((*action.tokens,), action.answer, step, patience, extends=action.stays)
-            )
+            more = action.stays, 0 < action.stops < action.answer
+            requests.append(Request((*action.tokens,), action.answer, step, action.priority, *more))
         word = type(action).__name__.replace("Send", "Submit")
         actions.append(word if not isinstance(action, Pause) else "Pause")
-    has = {"many drafts": plan.drafts > 2, "drafter": plan.drafts > 0}
+    has = {
+        "many drafts": plan.drafts > 2,
+        "drafter": plan.drafts > 0,
+        "wrong drafts": plan.misses > 0,
+        "overlap": plan.overlaps,
+        "few requests": plan.requests < 3,
+    }
     return Seen(
         tuple((layer.kind, layer.block, layer.window) for layer in plan.layers),
         frozenset(what for what, is_so in has.items() if is_so),

@@ -206,7 +206,7 @@ def _after_output(before: Engine, event: Complete, was: Request) -> set[int]:
 
 def _why_fewer(event: Event, was: Request, now: Request, count: int) -> Iterator[Excuse]:
     """The excuses of a request with fewer computed tokens than the `count` of the steps."""
-    if not isinstance(event, Complete) or len(now.output) < now.max_tokens:
+    if not isinstance(event, Complete) or len(now.output) < now.answer_tokens:
         return
     after_end = event.accepted.get(was.id, 0) + 1 - (len(now.output) - len(was.output))
     if now.computed in (count - max(after_end, 0), min(count, len(now.tokens) - 1)):
@@ -296,8 +296,9 @@ def output_is_what_was_sampled(step: Step) -> Iterator[Judged]:
     prompt of a request changes, the request computes another prompt (vllm#48245, vllm#45138).
 
     The output of a step gives each request its sampled token and its accepted drafts before it, up
-    to the number of tokens that the request asked for. No other event gives tokens. The output of a
-    request that has ended, or that started again after a reset, is dropped.
+    to the number of tokens that the request asked for, or to the token with which the model ends
+    it. No other event gives tokens. The output of a request that has ended, or that started again
+    after a reset, is dropped.
     """
     event = step.event
     for engines in alive(step):
@@ -309,7 +310,7 @@ def output_is_what_was_sampled(step: Step) -> Iterator[Judged]:
             added = 0
             if isinstance(event, Complete) and event.engine == before.name:
                 added = sampled(before, event, was)
-            expected = min(len(was.output) + added, was.max_tokens)
+            expected = min(len(was.output) + added, was.answer_tokens)
             yield holds_if(len(now.output) == expected) or because(
                 reason(
                     "had_output",
@@ -357,12 +358,12 @@ def request_ends_with_its_last_token(step: Step, cluster: Cluster) -> Iterator[J
                 continue  # the output is of no such request
             tokens = len(was.output) + sampled(engines.before, event, was)
             going = now is not None and now.status in (WAITING, RUNNING, PREEMPTED)
-            yield holds_if(going == (tokens < was.max_tokens)) or because(
+            yield holds_if(going == (tokens < was.answer_tokens)) or because(
                 reason(
                     "has_output",
                     "{request} on {engine} has {tokens} of its {max_tokens} output tokens",
                     tokens=tokens,
-                    max_tokens=was.max_tokens,
+                    max_tokens=was.answer_tokens,
                 ),
                 reason(
                     "has_status", "its status is {status}", status=now.status if now else "gone"

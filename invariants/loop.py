@@ -145,18 +145,23 @@ def request_ends_once(played: Played) -> Iterator[Judged]:
 
 
 @check(
-    "an answer that ends by its length has this number of tokens",
+    "an answer that comes to its end has its tokens",
     origin="Scheduler.update_from_output",
     severity=Severity.WRONG_TOKENS,
 )
 def answer_has_its_tokens(played: Played) -> Iterator[Judged]:
-    """Outputs may come late: after a pause, after a preemption, after a reset. An answer that has
-    reached its largest length has this number of tokens: no output is lost or counted twice."""
+    """Outputs may come late: after a pause, after a preemption, after a reset. An answer ends where
+    its model ends it, and otherwise with its largest length: no output is lost or counted twice,
+    and none follows the last one, also where a step has sampled more."""
     for one in played.requests:
         if not one.is_whole:
             continue
         yield holds_if(one.tokens == one.answer) or because(
-            reason("ends", "{request} has ended by its length, {answer} tokens", answer=one.answer),
+            reason(
+                "ends",
+                "the answer of {request} has come to its end, {answer} tokens",
+                answer=one.answer,
+            ),
             reason("received", "its client received {tokens} tokens", tokens=one.tokens),
             request=one.name,
         )

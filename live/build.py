@@ -43,6 +43,7 @@ from kvproof.live import adapt, both, options
 from kvproof.live.contract.aliases import follow
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.encoder_settings import ENCODER
+from kvproof.live.step_output import END_ID
 from kvproof.model import config, state
 from kvproof.model.config.extra_keys import ADAPTERS, ExtraKey, plain
 from kvproof.model.errors import AdapterDrift
@@ -681,6 +682,7 @@ def request(
     sampling = SamplingParams(
         max_tokens=known.max_tokens,
         ignore_eos=True,
+        stop_token_ids=[END_ID] if known.stops else None,
         extra_args=extra or None,
     )
     ids = token_ids(known.prompt)

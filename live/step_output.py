@@ -11,21 +11,29 @@ from kvproof.model.state import SAMPLED, Flight
 
 SAMPLED_ID = ord(SAMPLED)
 
+END_ID = SAMPLED_ID + 2
+"""The token with which a model ends an answer. No prompt has it."""
+
 
 def sampled(
-    shares: Iterable[Flight | ComputedPart], accepted: Mapping[str, int], **more: Any
+    shares: Iterable[Flight | ComputedPart],
+    accepted: Mapping[str, int],
+    ends: Mapping[str, int] | None = None,
+    **more: Any,
 ) -> ModelRunnerOutput:
     """The output of a step with these parts: a sampled token and the accepted drafts of each
-    request whose part reaches the end of its tokens. `more` has further fields, under vLLM's
-    names."""
-    parts = tuple(shares)
+    request whose part reaches the end of its tokens. Where the answer of a request `ends` in so
+    many tokens, its model says so. `more` has further fields, under vLLM's names."""
+    parts, left = tuple(shares), ends or {}
+
+    def tokens(name: str) -> list[int]:
+        made = [SAMPLED_ID] * (1 + accepted.get(name, 0))
+        return [END_ID if n == left.get(name) else each for n, each in enumerate(made, 1)]
+
     return ModelRunnerOutput(
         req_ids=[share.request for share in parts],
         req_id_to_index={share.request: i for i, share in enumerate(parts)},
-        sampled_token_ids=[
-            [SAMPLED_ID] * (1 + accepted.get(share.request, 0)) if share.samples else []
-            for share in parts
-        ],
+        sampled_token_ids=[tokens(share.request) if share.samples else [] for share in parts],
         **more,
     )
 

@@ -90,6 +90,7 @@ class Request(NamedTuple):
     With a drafter, `drafts` is the number of draft tokens that the step in flight verifies, or that
     the next step may verify. `states` has, for each group, the block with the state of the computed
     tokens (the null block for attention), because its table position does not identify that block.
+    If the model `stops`, the answer ends with the token of this number, and not with `max_tokens`.
     """
 
     id: str
@@ -109,6 +110,12 @@ class Request(NamedTuple):
     preemptions: int = 0
     drafts: int = 0
     states: tuple[int, ...] = ()
+    stops: int = 0
+
+    @property
+    def answer_tokens(self) -> int:
+        """The number of tokens of the whole answer."""
+        return min(self.stops or self.max_tokens, self.max_tokens)
 
     @property
     def tokens(self) -> str:

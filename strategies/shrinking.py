@@ -35,8 +35,8 @@ PLAIN: dict[type, tuple[str, ...]] = {
         *("trunk", "priority"),
     ),
     RunSteps: ("times",),
-    EnginePlan: ("copies", "odd_bytes", "more", "richer"),
-    Send: ("grammar", "thinks", "like"),
+    EnginePlan: ("copies", "odd_bytes", "more", "richer", "misses", "requests", "by_priority"),
+    Send: ("grammar", "thinks", "like", "stops", "priority"),
 }
 """The fields whose defaults are tried, by the type of a run or of an action."""
 

@@ -136,6 +136,13 @@ def _left(right: Any, self: Any, work: Any, *given: Any) -> Any:
     return right(self, cancelled(), *given)
 
 
+def deaf(right: Any, request: Any, longest: int) -> bool:
+    """What the model says of its end is not heard."""
+    stops = set(request.sampling_params.stop_token_ids or ())
+    early = request.num_output_tokens < request.max_tokens
+    return bool(not (early and request.output_token_ids[-1] in stops) and right(request, longest))
+
+
 MISTAKES: dict[str, tuple[Change, str]] = {
     "numbers of another precision are not erased (vllm#47574)": (
         instead(
@@ -343,6 +350,26 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     "tokens that come late, in a pause, are lost": (
         around(f"{SCHEDULER}.update_from_output", _lost_in_a_pause),
         "answer_has_its_tokens",
+    ),
+    "the model's end of an answer is not heard": (
+        around("vllm.v1.core.sched.scheduler:check_stop", deaf),
+        "answer_has_its_tokens",
+    ),
+    "the rest of a step follows the end of an answer": (
+        line(f"{SCHEDULER}._update_request_with_output", "del new_token_ids[num_new:]", "pass"),
+        "answer_has_its_tokens",
+    ),
+    "rejected drafts stay computed": (
+        line(
+            f"{SCHEDULER}.update_from_output",
+            "request.num_computed_tokens -= num_rejected",
+            "pass",
+        ),
+        "accepted_request_is_answered",
+    ),
+    "a request that gives way to an urgent one goes on": (
+        line(f"{SCHEDULER}.schedule", "del self.running[victim_index]", "pass"),
+        "engine_survives",
     ),
     "a pause is complete at once": (
         line(f"{PROC}._pause_complete", "not self.has_work()", "True"),

@@ -39,6 +39,8 @@ from kvproof.strategies.conformance.replay import record
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from tests.driving import taken
+from tests.in_vllm import around
+from tests.mistakes_of_engines import deaf
 from tests.test_model_by_hand import OVERLAPPING, ways
 from tests.watching import Counting, is_undriven, live_machine, watched
 
@@ -66,6 +68,28 @@ def first_step(jobs: tuple[Job, ...] = JOBS, **options: Any) -> tuple[dict[str, 
     assert isinstance(step.event, Schedule)
     tokens = {c.request: c.tokens for c in step.event.chose or () if isinstance(c, Compute)}
     return tokens, [f.invariant for f in broken(machine.cluster, step, CHECKS.values())]
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"), [(None, set()), (deaf, {"request_ends_with_its_last_token"})]
+)
+@pytest.mark.parametrize("flight", [1, 2])
+def test_a_model_ends_its_answer_before_its_largest_length(
+    flight: int, change: Any, wrong: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where steps overlap, a step of the request is in flight that computes a token for nobody."""
+    if change:
+        around("vllm.v1.core.sched.scheduler:check_stop", change)(monkeypatch)
+    engine = EngineConfig("E", (Group("full", 2),), num_blocks=9, steps_in_flight=flight)
+    machine = live_machine(Cluster("c", (engine,), (Job("r0", "abc", 4, stops=2),)))
+    steps = [machine.take(Submit("E", "r0"))]
+    for event in (*[Schedule("E")] * flight, *(Complete("E"), Schedule("E")) * 2):
+        if event in machine.stimuli():
+            steps.append(machine.take(event))
+    machine.close()
+    found = {f.invariant for s in steps for f in broken(machine.cluster, s, GUARDS.values())}
+    assert found & {"request_ends_with_its_last_token"} == wrong
+    assert (steps[-1].after.engine("E").find("r0") is None) == (change is None)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,10 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: cluster(Job("r0", "a", parts=("b",))),
         r"has no sessions\. Use sessions true",
     ),
+    "a session whose model ends an answer": (
+        lambda: cluster(Job("r0", "a", parts=("b",), stops=1), sessions=True),
+        r"stops of job r0 is 1\. Use 0",
+    ),
     "priorities": (
         lambda: cluster(Job("r0", "ab", priority=1)),
         r"no serving by priority\. Use policy priority",

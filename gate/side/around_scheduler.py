@@ -166,7 +166,8 @@ def _random(workload: Engines) -> Iterator[EnginePlan]:
 def _alike(like: EnginePlan, seeds: Iterator[int]) -> Iterator[EnginePlan]:
     """The plans of these seeds that are for engines like that of a plan (`Engines`)."""
     common = {"given": like.is_given, "messages": bool(like.actions)}
-    common |= {name: getattr(like, name) for name in ("connected", "drafts", "stages")}
+    alike = "connected", "drafts", "misses", "stages", "requests", "by_priority"
+    common |= {name: getattr(like, name) for name in alike}
     plans = (random_engine(seed, common, like.store) for seed in islice(seeds, TRIES))
     same = ("kinds", "connected", "store")
     return (p for p in plans if all(getattr(p, name) == getattr(like, name) for name in same))

@@ -26,6 +26,7 @@ from kvproof.live.marks import mark
 from kvproof.live.observer import shown
 from kvproof.live.observer.hooks import around
 from kvproof.live.observer.view import HashedTokens
+from kvproof.live.step_output import END_ID
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.facts.startup import StartedGroup
 from kvproof.model.plans.engine import EnginePlan
@@ -230,12 +231,16 @@ class Engine:
         grammar: str = "",
         *,
         resumable: bool = False,
+        priority: int = 0,
+        stops: bool = False,
     ) -> EngineCoreRequest:
         """A request as a front sends it, with these `kv_transfer_params`, and with a grammar. If it
-        is `resumable`, it is a part of a session, and others follow."""
+        is `resumable`, it is a part of a session, and others follow. If it `stops`, a token of its
+        model ends the answer."""
         sampling = SamplingParams(
             max_tokens=answer,
             ignore_eos=True,
+            stop_token_ids=[END_ID] if stops else None,
             extra_args={"kv_transfer_params": params} if params else None,
             **structured(grammar),
         )
@@ -249,7 +254,9 @@ class Engine:
             lora_request=None,
             cache_salt=None,
             data_parallel_rank=None,
-            **adapt.accepted(EngineCoreRequest, external_req_id=name, resumable=resumable),
+            **adapt.accepted(
+                EngineCoreRequest, external_req_id=name, resumable=resumable, priority=priority
+            ),
         )
 
     def receive(self, request: EngineCoreRequest) -> None:

@@ -28,7 +28,7 @@ from kvproof.live.observer import shown
 from kvproof.live.options import TO_DECODE
 from kvproof.model import interruption
 from kvproof.model.facts.loop import (
-    BY_LENGTH,
+    OWN,
     ClientRequest,
     Did,
     LoopWait,
@@ -75,7 +75,7 @@ class Client:
         self.sent = sent
         self.taken = self.gone = False
         self.tokens = self.parts = self.steps_after = 0
-        self.answer = sent.answer
+        self.answer = min(sent.stops or sent.answer, sent.answer)
         self.sent_tokens = len(sent.tokens) + sent.answer
         self.open = sent.stays
         self.ends: list[str] = []
@@ -93,7 +93,7 @@ class Client:
     @property
     def sends_more(self) -> bool:
         """Whether the client may send another part: its session goes on, as far as it knows."""
-        return self.open and not self.gone and {*self.ends} <= {BY_LENGTH}
+        return self.open and not self.gone and OWN.issuperset(self.ends)
 
 
 def _answered(tokens: int) -> Client:
@@ -128,6 +128,8 @@ class Episode:
         self.grammars.install(engine.core.structured_output_manager)
         self.worker = engine.executor
         self.worker.thinks = thinks
+        self.worker.stops = {each.request: each.stops for each in sent if each.stops}
+        self.worker.misses = plan.misses
         self.observed = engine.observed
         self.worker.moment, self.worker.reported = self.moment, self.statistics.of_workers
         self.worker.began, self.worker.settled = self._began, self._settled
@@ -277,7 +279,10 @@ class Episode:
         if not one.refused:
             words = one.grammar.split()[0] if one.grammar else ""
             request = self.engine.request(
-                one.request, one.tokens, one.answer, params, words, resumable=one.stays
+                *(one.request, one.tokens, one.answer, params, words),
+                resumable=one.stays,
+                priority=one.priority,
+                stops=one.stops > 0,
             )
             self.statistics.add(request)
             self.engine.receive(request)
@@ -292,15 +297,17 @@ class Episode:
         the request with one token of its own, which is no part of the prompt."""
         if not client.sends_more:
             return
-        name, more = part.request, part.own + part.answer
+        name, more, urgency = part.request, part.own + part.answer, client.sent.priority
         if not part.own:
             client.open = False
-            last = self.engine.request(name, [0], client.sent.answer)
+            last = self.engine.request(name, [0], client.sent.answer, priority=urgency)
         elif client.sent_tokens + more <= self.engine.max_model_len:
             client.sent_tokens += more
             client.answer += part.answer
             tokens = [NEXT_PART] * part.own
-            last = self.engine.request(name, tokens, part.answer, resumable=True)
+            last = self.engine.request(
+                *(name, tokens, part.answer), resumable=True, priority=urgency
+            )
         else:
             return
         self.statistics.add(last)

@@ -12,7 +12,7 @@ from kvproof.live.batch import Batch, ComputedPart
 from kvproof.live.core.grammars import END_OF_REASONING, known
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.observer import shown
-from kvproof.live.step_output import drafted, encoded, sampled
+from kvproof.live.step_output import END_ID, drafted, encoded, sampled
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Table
 
@@ -112,9 +112,10 @@ class Executor:
     notified. `masks` has the number of tokens that the mask for a token took into account, by
     request and by the number of tokens before it. For `unsure` requests these numbers are wrong
     from some step on, because rejected draft tokens were counted. `thinks` has the number of tokens
-    of reasoning with which the answer of a request begins. `asleep` are the parts of the memory
-    that are given up. The `workers` of the kit, if there are any, carry out the steps. A core
-    without a start-up has the `planned` KV caches."""
+    of reasoning with which the answer of a request begins, and `stops` the number of the token that
+    ends it, if its model does. Each `misses`-th token of an answer is predicted wrongly. `asleep`
+    are the parts of the memory that are given up. The `workers` of the kit, if there are any, carry
+    out the steps. A core without a start-up has the `planned` KV caches."""
 
     supported_tasks = ("generate",)
 
@@ -147,6 +148,8 @@ class Executor:
         self.masks: dict[tuple[str, int], int | None] = {}
         self.unsure: set[str] = set()
         self.thinks: Mapping[str, int] = {}
+        self.stops: Mapping[str, int] = {}
+        self.misses = 0
         self.asleep: frozenset[str] = frozenset()
         self.workers: Workers | None = None
         self.planned: Any = None
@@ -269,7 +272,7 @@ class Executor:
         made = drafted([part.request for part in parts if part.samples], self.drafts)
         for name, tokens in zip(made.req_ids, made.draft_token_ids, strict=True):
             if step is not None:
-                self._end_reasoning(name, step.next_of(name), tokens)
+                self._put_ends(name, step.next_of(name), tokens)
         return made
 
     def _handed_out(self, step: _Step, non_block: bool) -> Any:
@@ -278,17 +281,18 @@ class Executor:
         else:
             made = sampled(step.parts, step.accepted, **step.more)
         for part, tokens in zip(step.parts, made.sampled_token_ids, strict=True):
-            self._end_reasoning(part.request, step.next_of(part.request) - len(tokens), tokens)
+            self._put_ends(part.request, step.next_of(part.request) - len(tokens), tokens)
         self._sampled = step
         output = StepOutput(made, partial(self._taken, step))
         return output if non_block else output.result()
 
-    def _end_reasoning(self, name: str, first: int, tokens: list[int]) -> None:
-        """Put the end of the reasoning into the tokens of an answer, if it lies among them. The
-        first of the tokens has the number `first` in the answer."""
-        at = self.thinks.get(name, 0) - 1 - first
-        if name in self.thinks and 0 <= at < len(tokens):
-            tokens[at] = END_OF_REASONING
+    def _put_ends(self, name: str, first: int, tokens: list[int]) -> None:
+        """Put the end of the reasoning, and that of the answer, into the tokens of an answer where
+        they lie among them. The first of the tokens has the number `first` in the answer."""
+        for ends, token in ((self.thinks, END_OF_REASONING), (self.stops, END_ID)):
+            at = ends.get(name, 0) - 1 - first
+            if 0 <= at < len(tokens):
+                tokens[at] = token
 
     def _taken(self, step: _Step) -> None:
         self.moment()
@@ -309,17 +313,27 @@ class Executor:
         self.batch.update(output)
         samples, starts = self.batch.samples(output), self.batch.starts(output)
         begun = self.batch.begun(output)
-        drafts = output.scheduled_spec_decode_tokens.items()
-        accepted = {n: min(len(ids), self.accepts) * (n not in begun) for n, ids in drafts}
-        parts, before = [], {}
+        drafts = output.scheduled_spec_decode_tokens
+        accepted, parts, before = dict[str, int](), [], dict[str, int]()
         for name, count in output.num_scheduled_tokens.items():
             known = starts[name] if name in begun else self.computed.get(name, starts[name])
             start = min(starts[name], known)
+            before[name] = start + count - self.batch.prompts[name]
+            if name in drafts:
+                first = before[name] - len(drafts[name])
+                right = self._right(first, len(drafts[name]))
+                accepted[name] = min(right, self.accepts) * (name not in begun)
             rejected = self.batch.ahead(output, name) - accepted.get(name, 0)
             end = self.computed[name] = start + count - rejected
             parts.append(ComputedPart(name, start, end, rejected, samples[name]))
-            before[name] = starts[name] + count - self.batch.prompts[name]
         return _Step(output, parts, accepted, before)
+
+    def _right(self, first: int, number: int) -> int:
+        """How many of so many drafts for an answer, from the token with the number `first` on, are
+        right before the first wrong one."""
+        places = range(first, first + number)
+        wrong = (n for n, at in enumerate(places) if self.misses and not (at + 1) % self.misses)
+        return next(wrong, number)
 
     # Transfers.
 

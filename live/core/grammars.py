@@ -1,6 +1,7 @@
 """Structured output without a tokenizer: fake grammars, which are compiled, or fail, when the plan
-says so. A grammar allows every token, or only one. The mask that it makes says how many tokens it
-has accepted. Where requests think first, a special token ends their reasoning."""
+says so. A grammar allows every token, or only one, until the token that ends the answer. The mask
+that it makes says how many tokens it has accepted. Where requests think first, a special token ends
+their reasoning."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -11,7 +12,8 @@ import torch
 from vllm.v1.structured_output.backend_types import StructuredOutputGrammar
 
 from kvproof.live import adapt
-from kvproof.live.step_output import SAMPLED_ID
+from kvproof.live.step_output import END_ID, SAMPLED_ID
+from kvproof.model import interruption
 
 END_OF_REASONING = SAMPLED_ID + 1
 """The token that ends reasoning. No prompt has it."""
@@ -29,32 +31,40 @@ class CountingGrammar(StructuredOutputGrammar):  # type: ignore[misc]
 
     def __init__(self, most: int | None) -> None:
         self.accepted, self.most = 0, most
+        self.end: int | None = None
 
     def accept_tokens(self, _request: str, tokens: list[int]) -> bool:
         """Accept these tokens, as far as the grammar allows them."""
         allowed = self.validate_tokens(tokens)
         self.accepted += len(allowed)
+        if END_ID in allowed:
+            self.end = self.accepted
         return len(allowed) == len(tokens)
 
     def validate_tokens(self, tokens: list[int]) -> list[int]:
         """The first tokens among these that the grammar allows."""
-        return tokens if self.most is None else tokens[: max(self.most - self.accepted, 0)]
+        if self.is_terminated():
+            return []
+        ends = tokens.index(END_ID) + 1 if END_ID in tokens else len(tokens)
+        return tokens[: ends if self.most is None else min(ends, max(self.most - self.accepted, 0))]
 
     def rollback(self, num_tokens: int) -> None:
         """Undo the last tokens."""
         self.accepted -= num_tokens
+        if self.end is not None and self.accepted < self.end:
+            self.end = None
 
     def fill_bitmask(self, bitmask: Any, batch_index: int) -> None:
         """Write the mask for the next token."""
         bitmask[batch_index, 0] = self.accepted
 
     def is_terminated(self) -> bool:
-        """Whether the grammar has ended: it never ends by itself."""
-        return False
+        """Whether the grammar has ended, with the answer."""
+        return self.end is not None
 
     def reset(self) -> None:
         """Start again without tokens."""
-        self.accepted = 0
+        self.accepted, self.end = 0, None
 
 
 class Reasoner:
@@ -109,7 +119,8 @@ class Grammars:
         def run() -> None:
             try:
                 result.set_result(work(request))
-            except ValueError as error:  # raised again where vLLM asks for the result
+            except Exception as error:  # raised again where vLLM asks for the result
+                interruption.check()
                 result.set_exception(error.with_traceback(None))
 
         self.pending[request.request_id] = run

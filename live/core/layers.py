@@ -18,9 +18,6 @@ from kvproof.model.plans.engine import EnginePlan, Layer
 DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
 """The type of a number of so many bytes."""
 
-REQUESTS_MAX = 4
-"""The largest number of requests that a step serves."""
-
 
 def as_here(layer: Layer) -> Layer:
     """The layer that this vLLM has: older releases have full attention in place of a ring."""
@@ -108,11 +105,14 @@ def config_of(
         model,
         block_size=min((each.block for each in plan.layers if each.kind != "mamba"), default=8),
         chunk_tokens=plan.chunk_tokens,
-        requests=REQUESTS_MAX,
+        requests=plan.requests,
         prefix_caching=plan.prefix_caching,
         overlaps=plan.overlaps and plan.stages == 1,
         states=(_states(plan), mamba.block) if mamba else None,
-        scheduling={"disable_hybrid_kv_cache_manager": not hybrid},
+        scheduling={
+            "disable_hybrid_kv_cache_manager": not hybrid,
+            "policy": "priority" if plan.by_priority else "fcfs",
+        },
         chosen=plan.config_options,
         tokens_max=plan.max_model_len,
         **further,

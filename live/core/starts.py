@@ -14,7 +14,6 @@ from kvproof.live import adapt, blame
 from kvproof.live.contract.lookup import last_line
 from kvproof.live.core.engine import ALONE, PLENTY_BYTES, REFUSALS, Engine, Store
 from kvproof.live.core.episode import played
-from kvproof.live.core.layers import REQUESTS_MAX
 from kvproof.live.death import death_of, place
 from kvproof.live.endless import watched
 from kvproof.live.marks import mark
@@ -225,7 +224,7 @@ def _start(
             start = start._replace(**_made(engine))
             if not plan.is_given:
                 start = start._replace(run=alone(engine, call_begins))
-            number = min(int(start.concurrency or 0), REQUESTS_MAX)
+            number = min(int(start.concurrency or 0), plan.requests)
             if blocks is not None and start.run is not None and start.run.ended and number > 1:
                 start = start._replace(together=together(engine, number, call_begins))
             return start, engine

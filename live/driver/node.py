@@ -239,9 +239,14 @@ class Node:
     ) -> dict[str, dict[str, Any]]:
         names = [share.request for share in shares]
         served = [self.scheduler.requests[n] for n in names if n in self.scheduler.requests]
+        ends = {
+            live.request_id: stops - len(live.output_token_ids)
+            for live in served
+            if (stops := self.known[live.request_id].stops)
+        }
         result = self.scheduler.update_from_output(
             output,
-            step_output.sampled(shares, accepted, **adapt.failed_loads(invalid)),
+            step_output.sampled(shares, accepted, ends, **adapt.failed_loads(invalid)),
         )
         self.answers.append(shown.plain(result))
         for live in served:  # a request that ends now may have filled a block

@@ -39,7 +39,7 @@ from vllm.v1.outputs import DraftTokenIds, KVConnectorOutput, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
-TOKEN, DRAFT = ord("."), ord("?")
+TOKEN, DRAFT, END = ord("."), ord("?"), ord("0")
 SHAPE: dict[str, Any] = {"num_kv_heads": 1, "head_size": 4, "dtype": torch.float32}
 STATES: dict[str, Any] = {"shapes": ((2, 2),), "dtypes": (torch.float32,)}
 NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl"
@@ -63,7 +63,8 @@ class Engine:
     """A real scheduler with what a worker and a router keep beside it.
 
     `in_flight` has the steps whose outputs have not arrived, and `output` is what the scheduler
-    gave last. `params` are the transfer parameters of finished requests. `keep` puts what requests
+    gave last. `params` are the transfer parameters of finished requests, and `stops` has the
+    number of the token with which the model ends the answer of a request. `keep` puts what requests
     have computed into a store. `kernel_blocks` are the kernel blocks in a block, of its own pool
     and of the other engine's.
     """
@@ -81,6 +82,7 @@ class Engine:
         self.in_flight: deque[Step] = deque()
         self.output: Any = None
         self.params: dict[str, Any] = {}
+        self.stops: dict[str, int] = {}
         self.arrived = 0
         self.events: list[Any] = []
         self.mispredicted: list[Any] = []
@@ -210,6 +212,7 @@ def add(
     params: dict[str, Any] | None = None,
     adapter: tuple[int, str] | None = None,
     extra: dict[str, Any] | None = None,
+    stops: int = 0,
     **options: Any,
 ) -> None:
     """A request arrives. Each character of its prompt is one token. All LoRA adapters have one
@@ -219,6 +222,7 @@ def add(
         options["prompt_embeds"] = torch.tensor([[float(i)] * 4 for i in ids])
     if adapter:
         options["lora_request"] = LoRARequest("one-name", *adapter)
+    engine.stops[name] = stops
     extra = {**(extra or {}), **({"kv_transfer_params": dict(params)} if params else {})}
     request = Request(
         request_id=name,
@@ -226,6 +230,7 @@ def add(
         sampling_params=SamplingParams(
             max_tokens=max_tokens,
             ignore_eos=True,
+            stop_token_ids=[END] if stops else None,
             extra_args=extra or None,
         ),
         pooling_params=None,
@@ -277,6 +282,10 @@ def update(
         if name in step.samples:
             drafts = step.output.scheduled_spec_decode_tokens.get(name, [])
             sampled[names.index(name)] += [TOKEN] * min(count, len(drafts))
+    for name, tokens in zip(names, sampled, strict=True):
+        if engine.stops.get(name) and name in engine.scheduler.requests:
+            left = engine.stops[name] - len(engine.scheduler.requests[name].output_token_ids)
+            tokens[:] = [END if n == left else each for n, each in enumerate(tokens, 1)]
     failed = KVConnectorOutput(invalid_block_ids={*invalid_block_ids})
     outputs = engine.scheduler.update_from_output(
         step.output,

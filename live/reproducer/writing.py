@@ -52,7 +52,7 @@ from kvproof.model.traces.trace import Trace
 
 TEMPLATE = Path(__file__).parent / "template.py"
 
-CONSTANTS = "\n\nTOKEN, DRAFT"
+CONSTANTS = "\n\nTOKEN, DRAFT, END"
 """The text that follows the imports of the template."""
 
 TRIES_MAX = 3
@@ -358,6 +358,7 @@ class Writer:
         more = list(self._params(event))
         more += ["resumable=True"] * bool(job.parts)
         more += ["embeds=True"] * job.embeds
+        more += [f"stops={known.stops}"] * bool(known.stops)
         more += ["extra={'kv_cache_report_mode': 'full'}"] * job.reports_hits
         more += ["cache_salt='one-name'"] * (job.extra_key == "salt")
         if job.extra_key in ADAPTERS:

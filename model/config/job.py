@@ -27,7 +27,9 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     another is the next turn of that job's conversation (see `follow_up_turns`). A job with an
     `extra_key` shares no block with jobs that have another (see `extra_keys`). With `reports_hits`,
     an engine with KV events says of the blocks that the job hits that they are stored, once more
-    (vLLM's `kv_cache_report_mode` is "full"; the reference does not).
+    (vLLM's `kv_cache_report_mode` is "full"; the reference does not). If it `stops`, the model ends
+    the answer with the token of this number, which its engine does not know before; a session does
+    not.
     """
 
     name: Name
@@ -39,11 +41,14 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     follows: Annotated[str, Meta(max_length=64)] = ""
     extra_key: ExtraKey = ""
     reports_hits: bool = False
+    stops: Annotated[int, Meta(ge=0, le=512)] = 0
 
     def __post_init__(self) -> None:
         check_declared(self, "job")
         if self.name.endswith(REVERSE):
             raise refusal(self, "job", "name", f"a name that does not end with {REVERSE!r}")
+        if self.stops and self.parts:
+            raise refusal(self, "job", "stops", "0, as the job has parts")
         if any(DRAFT in text for text in (self.prompt, *self.parts)):
             raise NotValid(
                 f"A prompt of job {self.name} has the token {DRAFT!r}, which stands for a draft "
@@ -64,7 +69,7 @@ class Job(Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True):
     @property
     def conversation(self) -> str:
         """The prompt and its answer. D never computes the KV of the last token."""
-        return self.prompt + "." * self.max_tokens
+        return self.prompt + "." * min(self.stops or self.max_tokens, self.max_tokens)
 
     @property
     def tokens_most(self) -> int:

@@ -137,7 +137,7 @@ def table_sizes(
         else offers.backoff_on_decode(kinds(cfg)),
         cfg.chunk_tokens,
         cfg.split_tokens,
-        request.max_tokens,
+        request.answer_tokens,
         int(cfg.prefix_caching),
         int(cfg.connected),
         int(sends),

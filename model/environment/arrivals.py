@@ -21,14 +21,15 @@ from kvproof.model.state import PAUSED, SAMPLED, WAITING, Request, State
 
 
 def arrival(cluster: config.Cluster, name: str, engine: str) -> Request:
-    """The request of a job when it arrives at an engine. P samples only one token; D computes the
-    answer."""
+    """The request of a job when it arrives at an engine. P samples only one token, whatever it is;
+    D computes the answer."""
     job = cluster.job(name)
     role = cluster.engine(engine).role
     route = {"both": "local", "prefill": "to_decode", "decode": "from_prefill"}[role]
     limit = 1 if role == "prefill" else job.max_tokens
-    prompt = job.keyed_prompt
-    return Request(name, WAITING, prompt, len(prompt), limit, route=route, embeds=job.embeds)
+    prompt, stops = job.keyed_prompt, job.stops * (role != "prefill")
+    size = len(prompt)
+    return Request(name, WAITING, prompt, size, limit, route, embeds=job.embeds, stops=stops)
 
 
 def answered(cluster: config.Cluster, state: State, name: str) -> bool:

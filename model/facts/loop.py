@@ -8,8 +8,8 @@ from kvproof.model.facts.connectors import Fact
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import Death
 
-BY_LENGTH = "length"
-"""The reason of an end at the largest number of tokens."""
+OWN = frozenset({"length", "stop"})
+"""The reasons of the end of an answer: it has its largest length, or its model ended it."""
 
 
 class ClientRequest(NamedTuple):
@@ -18,8 +18,9 @@ class ClientRequest(NamedTuple):
     with a grammar, `masks` has one entry for each token after the reasoning: how many of the tokens
     before it the mask took into account, None where no mask was used. Of a session, the engine took
     so many `parts` of the prompt, and each has an answer with an end; `answer` is the number of
-    tokens of all answers. A request that is none has no parts. `steps_after` is the
-    number of steps that computed it after the engine took the message that its client is gone."""
+    tokens of all answers, up to where the model ends them. A request that is none has no parts.
+    `steps_after` is the number of steps that computed it after the engine took the message that its
+    client is gone."""
 
     name: str
     answer: int
@@ -38,23 +39,23 @@ class ClientRequest(NamedTuple):
     @property
     def most_ends(self) -> int:
         """The number of ends that a client takes for those of its request: one of each answer. An
-        end for another reason than the length is the last one; a session may have it between two
+        end for another reason than its own is the last one; a session may have it between two
         answers too."""
-        answers = [*takewhile(BY_LENGTH.__eq__, self.ends[: self.turns])]
-        cut = self.ends[len(answers) : len(answers) + 1] not in ((), (BY_LENGTH,))
+        answers = [*takewhile(OWN.__contains__, self.ends[: self.turns])]
+        cut = not OWN.issuperset(self.ends[len(answers) : len(answers) + 1])
         return len(answers) + (cut and (len(answers) < self.turns or self.parts > 0))
 
     @property
     def is_answered(self) -> bool:
         """Whether the client waits for nothing more: it is gone, or each answer has an end, or the
         engine ended the request before it was answered."""
-        cut = any(each != BY_LENGTH for each in self.ends)
+        cut = not OWN.issuperset(self.ends)
         return self.gone or cut or len(self.ends) >= self.turns
 
     @property
     def is_whole(self) -> bool:
-        """Whether each answer has ended by its length, and nothing came after."""
-        return self.ends == (BY_LENGTH,) * self.turns
+        """Whether each answer has come to its end, and nothing came after."""
+        return len(self.ends) == self.turns and OWN.issuperset(self.ends)
 
 
 class Did(NamedTuple):

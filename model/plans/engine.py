@@ -16,6 +16,9 @@ Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 
 LAYERS_MAX = 24
 
+REQUESTS_MAX = 4
+"""The largest number of requests that a step serves."""
+
 KEEP_ALL: tuple[Kind, ...] = ("full", "mla", "hidden", "sink")
 """The kinds of layers that read all tokens."""
 
@@ -82,8 +85,10 @@ class EnginePlan(PlanPart, frozen=True):
     asked to fit `max_model_len` to the memory.
 
     With several `shards`, the tokens of an attention block lie on that number of ranks in turn
-    (decode context parallelism). In each step `drafts` tokens are predicted. With `every_state`, a
-    Mamba layer keeps the state after each block, not only after the last block of a step.
+    (decode context parallelism). In each step `drafts` tokens are predicted, and each `misses`-th
+    token of an answer wrongly (0: none). A step serves at most so many `requests`, `by_priority` or
+    as they come. With `every_state`, a Mamba layer keeps the state after each block, not only after
+    the last block of a step.
 
     A `connected` engine has a NIXL connector, and a failed load ends its request unless
     `recompute`. An engine with `plain` layers may have a `store` in place of it: a connector of the
@@ -108,6 +113,9 @@ class EnginePlan(PlanPart, frozen=True):
     auto: bool = False
     shards: Annotated[int, Meta(ge=1, le=4)] = 1
     drafts: Annotated[int, Meta(ge=0, le=4)] = 0
+    misses: Annotated[int, Meta(ge=0, le=8)] = 0
+    requests: Annotated[int, Meta(ge=1, le=REQUESTS_MAX)] = REQUESTS_MAX
+    by_priority: bool = False
     every_state: bool = False
     connected: bool = False
     recompute: bool = False
@@ -201,6 +209,11 @@ def lines(plan: EnginePlan) -> list[str]:
     flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
     flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
     flags += [counted(plan.drafts, "draft token")] * (plan.drafts > 0)
+    flags += [f"each {plan.misses}. token is predicted wrongly"] * bool(plan.misses)
+    flags += [f"at most {counted(plan.requests, 'request')} a step"] * (
+        plan.requests < REQUESTS_MAX
+    )
+    flags += ["by priority"] * plan.by_priority
     flags += ["every state is kept"] * plan.every_state
     flags += ["a NIXL connector"] * plan.connected
     flags += [f"the store {plan.store}, {copies_in_words(plan.copies)}"] * bool(plan.store)

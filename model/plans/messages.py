@@ -35,7 +35,9 @@ class Send(_Action, frozen=True, tag="send"):
     compiled at once, is compiled or fails `late`, or `rejects` all tokens but one. The first
     `thinks` tokens of the answer are reasoning, which the grammar does not restrict; if one request
     of a plan thinks, all requests with a grammar do. The client of a request that `stays` may send
-    more: it is a session."""
+    more: it is a session. If it `stops`, the model ends the answer with its token of this number,
+    before its largest length or with it. Of two requests, the one of less `priority` comes first,
+    where the engine goes by priority."""
 
     request: Name
     shared: Small
@@ -48,6 +50,8 @@ class Send(_Action, frozen=True, tag="send"):
     stays: bool = False
     leaves: bool = False
     like: Name = ""
+    stops: Small = 0
+    priority: Small = 0
 
     @property
     def tokens(self) -> list[int]:
@@ -140,10 +144,12 @@ def words(action: Action) -> str:
             refused += f" after {action.thinks} tokens of reasoning" if action.thinks else ""
             refused += ", a session" * action.stays
             refused += f", like {action.like}" * bool(action.like)
+            refused += f", priority {action.priority}" * bool(action.priority)
             tokens, shared = len(action.tokens), action.shared
+            stops = f", of which the model gives {action.stops}" * bool(action.stops)
             return (
                 f"request {name}{whose[action.role]}, {tokens} tokens ({shared} of them shared), "
-                f"{action.answer} to answer{refused}"
+                f"{action.answer} to answer{stops}{refused}"
             )
         case More(request=name, own=0):
             return f"the session {name} gets no more parts"

@@ -17,8 +17,10 @@ from kvproof.model.plans.messages import LENGTH, Send
 from kvproof.model.plans.random_messages import (
     random_messages,
     with_burst,
+    with_priorities,
     with_repeats,
     with_session,
+    with_stops,
 )
 from kvproof.model.plans.random_stores import STORES, with_store
 
@@ -65,6 +67,10 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
     "more": (0, 0, 1, 3, 100),
     "richer": (0, 1, 2, 3),
     "override": (*(False,) * 4, True),
+    # What a step serves, and how well it predicts.
+    "requests": (4, 4, 4, 1, 2, 3),
+    "by_priority": (*(False,) * 3, True),
+    "misses": (0, 0, 1, 2, 3, 4),
 }
 """By name: the values that are equally likely."""
 
@@ -109,6 +115,8 @@ def random_engine(
     actions = with_repeats(actions, seed, length)
     edges = [n for n in (*range(of_plan.block, length, of_plan.block), *WINDOWS) if n < length]
     actions = with_burst(actions, seed, length, edges or [1])
+    if of_plan.by_priority:
+        actions = with_priorities(actions, seed)
     thinks = any(isinstance(each, Send) and each.thinks for each in actions)
     if of_plan.stages == 1 and thinks and not stored:
         of_plan.drafts = of_plan.drafts or r.choice((0, 1, 2))  # reasoning may end inside a step
@@ -132,11 +140,19 @@ def random_engine(
         )
     else:
         plan = _planned(r, of_plan, max_model_len, of_engine)
+    plan = replace(
+        plan,
+        requests=of_plan.requests,
+        by_priority=of_plan.by_priority,
+        misses=of_plan.misses * bool(plan.drafts),
+    )
     if stored:
-        return with_store(plan, seed, STORES if store is None else (store,))
-    if plan.drafts and not plan.overlaps:  # wrong in 0.32.0: findings/drafts_beyond_the_answer
-        return plan
-    return replace(plan, actions=with_session(plan.actions, seed, length))
+        plan = with_store(plan, seed, STORES if store is None else (store,))
+    elif plan.overlaps or not plan.drafts:  # findings/drafts_beyond_the_answer, wrong in 0.32.0
+        plan = replace(plan, actions=with_session(plan.actions, seed, length))
+    return replace(
+        plan, actions=with_stops(plan.actions, seed, bool(plan.drafts and plan.overlaps))
+    )
 
 
 def _planned(

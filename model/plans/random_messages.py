@@ -180,6 +180,36 @@ def with_session(actions: Sequence[Action], seed: int, length: int) -> tuple[Act
     return (*made[:ACTIONS_MAX],)
 
 
+STOPS = 2
+"""Of so many plans, in one some models end their answers by themselves."""
+
+
+def with_stops(actions: Sequence[Action], seed: int, ahead: bool) -> tuple[Action, ...]:
+    """The messages, with answers that models end before their largest length in some plans. No
+    session has one; nor, where steps with drafts begin `ahead` of the tokens before, a request with
+    a grammar, whose place in its answer the workers do not know."""
+    r = Random(f"stops of {seed}")
+    if r.randrange(STOPS):
+        return (*actions,)
+    return tuple(
+        replace(each, stops=r.randint(1, each.answer))
+        if isinstance(each, Send)
+        and not (each.stays or (ahead and each.grammar))
+        and r.random() < 0.6
+        else each
+        for each in actions
+    )
+
+
+def with_priorities(actions: Sequence[Action], seed: int) -> tuple[Action, ...]:
+    """The messages, in which some requests are urgent, and others patient."""
+    r = Random(f"priorities of {seed}")
+    return tuple(
+        replace(each, priority=r.choice((0, 1, 1, 2))) if isinstance(each, Send) else each
+        for each in actions
+    )
+
+
 def _send(r: Random, after: int, name: str, length: int, connected: bool) -> Send:
     """A request of at most `length` tokens."""
     role: Literal["alone", "prefill", "decode"] = "alone"

@@ -184,7 +184,7 @@ def with_drafts_of_step(request: Request, ahead: int) -> Request:
 
 
 def lengthened(request: Request, tokens: int) -> Request:
-    """The request with more sampled tokens, at most `max_tokens` in total. Dropped tokens still
+    """The request with more sampled tokens, at most its answer in total. Dropped tokens still
     count as computed; vLLM may differ here, because the request ends."""
-    tokens = min(tokens, request.max_tokens - len(request.output))
+    tokens = min(tokens, request.answer_tokens - len(request.output))
     return request._replace(output=request.output + SAMPLED * tokens)

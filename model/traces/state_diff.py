@@ -15,7 +15,7 @@ Flat: TypeAlias = dict[str, Any]
 
 BY_NAME = ("engines", "requests", "transfers")
 BY_INDEX = ("blocks", "memory")
-OPTIONAL = ("drafts", "states")
+OPTIONAL = ("drafts", "states", "stops")
 """Fields that are left out where they are empty."""
 
 

@@ -175,10 +175,12 @@ def jobs(
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
     extra_key = draw(st.sampled_from(EXTRA_KEYS)) if cluster.extra_keys else ""
     reports = live and any(map(_names_its_hits, cluster.engines)) and draw(st.booleans())
+    may_stop = not (parts or cluster.follow_up_turns) and draw(st.booleans())
     return Job(
         *(name, prompt, max_tokens, as_embeds, priority, parts),
         extra_key=extra_key,
         reports_hits=reports,
+        stops=draw(st.integers(1, max_tokens)) if may_stop else 0,
     )
 
 

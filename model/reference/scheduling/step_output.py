@@ -49,7 +49,7 @@ def complete(
             known = len(request.tokens) - 1
             engine, request = caching.cache(cfg, engine, request, known)
         state = state.with_engine(engine)
-        if len(request.output) < request.max_tokens:
+        if len(request.output) < request.answer_tokens:
             continue
         if cluster.job(request_id).parts:
             state = sessions.paused(state, request, name)
@@ -120,7 +120,7 @@ def _taken(
         settled = len(request.tokens) - 1
         engine, request = caching.cache(cfg, engine, request, settled)
     state = state.with_engine(engine)
-    if len(request.output) < request.max_tokens:
+    if len(request.output) < request.answer_tokens:
         return state
     if cluster.job(request.id).parts:
         return sessions.paused(state, request, name)
