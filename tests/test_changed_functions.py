@@ -343,6 +343,19 @@ def test_a_run_that_calls_reaches_what_is_only_raised(tmp_path: Path) -> None:
     assert not found.not_run([found.key])
 
 
+@pytest.mark.parametrize("does", ["put(0)", "pass"])
+def test_a_call_does_not_reach_a_refusal_that_was_something_else(does: str, tmp_path: Path) -> None:
+    """Nor where head does something instead of it."""
+    source = (
+        "def put(key):\n    for each in key:\n        if each:\n            {}\n        put(each)\n"
+    )
+    does, refuses = source.format(does), source.format("raise ValueError(key)")
+    for number, both in enumerate(((does, refuses), (refuses, does))):
+        (found,) = between(tmp_path / str(number), *({CORE: each} for each in both)).accounting
+        assert not found.ran([found.key])
+        assert found.ran(found.statements)
+
+
 @pytest.mark.parametrize("does", ["pass", "raise NotImplementedError"])
 def test_a_new_function_that_does_nothing_may_replace_one_that_does(
     does: str, tmp_path: Path

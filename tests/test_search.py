@@ -271,6 +271,21 @@ def test_what_only_a_connector_reaches_is_driven_with_it() -> None:
         assert made.reaching == ["offloading"]
 
 
+def test_no_plan_for_a_connector_is_driven_twice() -> None:
+    """The connector is one that reaches the change, and one of those of each part of vLLM."""
+    (named,) = changing(SOME).accounting
+    changes = Changes((named._replace(words=frozenset({"connector"})),), ())
+    with compared(nothing_reached, reaching("offloading")) as both:
+        made = searching(both, changes=changes)
+        made.connectors = CONNECTORS
+        assert made.reaches()
+        assert "offloading" in {*made.reaching} & {*made.others}
+        made.fails = lambda: len(both.names) > 60
+        made.run()
+    plans = [name for name in both.names if name.startswith("plans")]
+    assert len(plans) == len({*plans}) > 10
+
+
 def nothing_reached(workload: Workload) -> Result:
     return result(workload.name)
 

@@ -160,7 +160,7 @@ class Search:
         if not (self.by_traces or self.connected):
             self._look_at(self.others)
             near = [name for name in self._found() if name in self.others]
-            self.reaching = near or reaching or self._look_at_connectors((False,))
+            self.reaching = [*reaching, *near] or self._look_at_connectors((False,))
         if not (self.by_traces or self.reaching or {*self.connected} >= {*self.changed}):
             if not (self.sized or self._time_is_up()):  # engines have layers that clusters lack
                 self._look_at_engines()
@@ -272,8 +272,8 @@ class Search:
         self._where_they_differ()
         self._due = self.followed
         others = self._drive_clusters(rest) if self.followed else []
-        names = [*self.reaching, *self.others] or [each.name for each in self.connectors]
-        plans = self._plans(names, rounds)
+        near = dict.fromkeys([*self.reaching, *self.others])  # else some plans would count twice
+        plans = self._plans([*near] or [each.name for each in self.connectors], rounds)
         presets = iter(others)
         while not self._over():
             self._drive_round(presets, plans, engines)

@@ -64,7 +64,8 @@ class ChangedFunction(NamedTuple):
     `statements` are the keys of the changed statements: a run reaches the function where it
     executes one. There is none where only what a name means is changed. `raises` are those of them
     that only raise an exception or log, and `words` are the names in them all and in what they
-    replace. `conditions` are the changed conditions, and those around changed statements.
+    replace. Where both sides only raise, in other words, it `rewords`. `conditions` are the changed
+    conditions, and those around changed statements.
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses. One
@@ -81,6 +82,7 @@ class ChangedFunction(NamedTuple):
     called: bool = False
     statements: tuple[str, ...] = ()
     raises: frozenset[str] = frozenset()
+    rewords: bool = False
     words: frozenset[str] = frozenset()
     conditions: tuple[Condition, ...] = ()
     declares: bool = False
@@ -93,8 +95,8 @@ class ChangedFunction(NamedTuple):
 
     def ran(self, reached: Collection[str]) -> bool:
         """Whether runs that reach these keys reach the function: execute a changed statement or,
-        where it has none but refusals and logs, call it."""
-        if self.raises.issuperset(self.statements):
+        where it has none or only rewords refusals, call it."""
+        if self.rewords or not self.statements:
             return bool(touched(reached, [self.key]))
         return any(each in reached for each in self.statements)
 
@@ -222,6 +224,7 @@ def _with_statements(
         elif any(both := differing(*modules, each.name)):
             of_lines = changed_lines(*modules, each.name)
             alone = each.kind == "changed" and not all(of_lines)
+            each = each._replace(rewords=all(of_lines))
             for side, module in enumerate(modules):
                 if module is not None and (lines := of_lines[side]):
                     of_side = of_module(each.file, module, 2 * side - 1)
@@ -263,6 +266,7 @@ def _on_side(
         raises=function.raises.union(
             key for key, each in new.items() if each.start in conditions.refusals
         ),
+        rewords=function.rewords and lines <= conditions.refusals,
         conditions=(*function.conditions, *here),
         words=function.words.union(NAME.findall(text)),
     )
