@@ -403,4 +403,4 @@ def _why_remembered(fact: RequestsGone, each: Remembered) -> Iterator[Excuse]:
     if fact.stand:
         yield choice("the threads behind the connector stand")
     if each.sent:
-        yield release("it was sent to load a prompt, all of which its engine had")
+        yield release("another engine came late for it, or was not needed")

@@ -41,7 +41,7 @@ from kvproof.model.facts.connectors import (
     StoreReset,
     Unpublished,
 )
-from kvproof.model.plans.connector import LOAD_TIERS, ConnectorPlan
+from kvproof.model.plans.connector import LOAD_TIERS, ROLES, ConnectorPlan
 from kvproof.model.state import SAMPLED, Table
 
 
@@ -120,7 +120,7 @@ class ObservedEngine:
         self.owners.beside[request.request_id] = f"{beside}:" if beside else ""
         self.last_step_of[request.request_id] = self.steps
         asked = request.kv_transfer_params or {}
-        if asked.get("do_remote_prefill"):
+        if asked.get("do_remote_prefill") or ROLES & asked.keys():
             self.sent.add(request.request_id)
         if asked.get(LOAD_TIERS) == []:
             self.want_no_tier.add(request.request_id)
@@ -415,7 +415,6 @@ class ObservedEngine:
         twice = self.earlier_loads.begin(name, *known, start, start + tokens, self.owners.loads)
         load = Promised(name, start, tokens, later, request.skip_reading_prefix_cache, *twice)
         self.owners.loads[name] = load
-        self.sent.discard(name)
         self.facts.append(load)
         self.prompts.promise(name, start, tokens)
 

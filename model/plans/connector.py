@@ -31,6 +31,8 @@ PREFILLED, SOURCE, DECODER = "remote_prefiller", "remote_kv_source", "remote_dec
 """The names under which a router says what another engine is for a request: it computes the prompt,
 it may have some of it, or it answers."""
 
+ROLES = frozenset((PREFILLED, SOURCE, DECODER))
+
 LOAD_TIERS = "kv_load_tiers"
 """The name under which a request says what it wants of the tiers below the first: 0 for nothing."""
 
