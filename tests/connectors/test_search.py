@@ -27,7 +27,7 @@ from kvproof.model.traces.lines import NamedConnector
 from kvproof.model.traces.trace import PlanRun, write_in
 from tests.connectors.mistakes import DiesAtShutdown
 from tests.connectors.played import LOADED
-from tests.connectors.store import GlobalStore, SaltlessStore
+from tests.connectors.store import GlobalStore, SaltlessStore, Store
 
 RULE = "every_request_ends"
 BROKEN = reason("broken", "it is broken")
@@ -185,13 +185,23 @@ def test_what_the_device_lacks_is_no_mistake_of_vllm() -> None:
     assert is_ours(raised.value)
 
 
+class DiesAtSomeStarts(Store):
+    """An engine whose steps overlap cannot be made."""
+
+    def __init__(self, vllm_config: Any, role: Any, kv_cache_config: Any) -> None:
+        super().__init__(vllm_config, role, kv_cache_config)
+        if vllm_config.scheduler_config.async_scheduling:
+            raise KeyError(role)
+
+
+@pytest.mark.parametrize("kind", [DiesAtShutdown, DiesAtSomeStarts])
 def test_the_printed_command_replays_with_the_settings_of_the_search(
-    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alone, "confirm", lambda *_: None)
-    name = f"{DiesAtShutdown.__module__}:{DiesAtShutdown.__name__}"
+    name = f"{kind.__module__}:{kind.__name__}"
     settings = ("--keeps-prompts", "--extra", '{"a": "{tmp}"}', "--traces", str(tmp_path / "a b"))
-    code, out, _ = run("connector", name, *settings, "--examples", "1")
+    code, out, _ = run("connector", name, *settings, "--examples", "20")
     assert code == 1
     broken, command = out.splitlines()[0], out[out.index("Replay it: ") :].splitlines()[0]
     program, *arguments = shlex.split(command.removeprefix("Replay it: "))
