@@ -18,7 +18,7 @@ from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.store_client import StoreClient
 from kvproof.live.observer import shown
 from kvproof.live.observer.hooks import hooked
-from kvproof.live.observer.kept import named
+from kvproof.live.observer.kept import named, reached
 from kvproof.live.observer.view import HashedTokens
 from kvproof.live.step_output import sampled
 from kvproof.model.facts.connectors import (
@@ -179,6 +179,8 @@ class ObservedEngine:
         lasts = self.plan.copies.steps + self.cfg.steps_in_flight
         sides = self.scheduler.connector, *(worker.connector for worker in self.workers)
         for side in sides if gone else ():
+            if not any(reached(side)):
+                continue  # cannot be judged: it is no code of vLLM
             found = tuple(
                 Remembered(where, name, self.steps - self.last_step_of[name], name in self.sent)
                 for where, name in sorted(set(named(side, gone)))

@@ -45,11 +45,12 @@ def entries(
 
 def named(root: Any, names: Set[str]) -> Iterator[tuple[str, str]]:
     """The places that have one of these names, each with the name: containers, keys of several
-    parts, and fields of objects."""
+    parts, and fields of objects that lie in a container. What else has a field has one name."""
     for path, value in reached(root):
         kind: Any = type(value)
         if not _is_container(kind):
-            fields = ((f"{path}.{field}", part) for field, part in _attributes(value))
+            all_fields = _attributes(value) if "[]" in path else ()
+            fields = ((f"{path}.{field}", part) for field, part in all_fields)
             yield from ((at, part) for at, part in fields if _is_name(part, names))
         elif not _bounded(value):
             keys = [each for each in value if isinstance(each, tuple)] if _is_mapping(kind) else []

@@ -218,7 +218,7 @@ class EngineGone(NamedTuple):
 
 class Remembered(NamedTuple):
     """A connector has the name of a request that the engine has no more, at the place `where`: in a
-    container, or as a field of an object. Workers took `steps` steps since the engine had the
+    container, or in an object of one. Workers took `steps` steps since the engine had the
     request. It was `sent` to load what another engine has, or for another to ask for."""
 
     where: str

@@ -574,3 +574,21 @@ def test_an_urgent_request_goes_before_a_patient_one(policy: Policy, first: str)
     actions = SubmitRequest(0, 14, priority=1), SubmitRequest(1, 14, priority=0), RunSteps()
     play(SHIPPED["offloading"].subject, ConnectorPlan(engine, actions), note)
     assert begun[0] == first
+
+
+@pytest.mark.parametrize(("notes", "breaks"), [(1, set()), (2, {"gone_requests_are_forgotten"})])
+def test_a_connector_may_have_the_name_of_one_request(
+    notes: int, breaks: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has that of the first one, or a list."""
+    from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler as Side
+
+    right = Side.get_num_new_matched_tokens
+
+    def asked(self: Any, request: Any, computed: int) -> Any:
+        name = request.request_id
+        self.noted = vars(self).get("noted", name if notes == 1 else [name])
+        return right(self, request, computed)
+
+    monkeypatch.setattr(Side, "get_num_new_matched_tokens", asked)
+    assert rules(played("simple-cpu", *PROMPTS, Drain(), *PROMPTS)) == breaks
