@@ -31,11 +31,7 @@ from kvproof.model.raised import frames, places
 _ROOT = Path(__file__).parent.parent
 _DEVICE = _ROOT / "live" / "fakes"
 
-STAND_INS = (
-    "kvproof.live.fakes.",
-    "kvproof.live.driver.nixl",
-    "kvproof.live.core.",
-)
+STAND_INS = "kvproof.live.fakes.", "kvproof.live.core."
 """The beginnings of the names of the modules with fakes, whose functions and objects take the place
 of vLLM's."""
 

@@ -29,8 +29,8 @@ from kvproof.model.state import Request as RequestState
 from kvproof.model.step import Admission, Effects, Step
 
 Pairs: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
-Trim: TypeAlias = Callable[[EngineConfig, EngineConfig, Lists, Lists], Pairs]
-"""A function of D's worker that trims its own block lists and P's."""
+Trim: TypeAlias = Callable[[EngineConfig, Lists, Lists], Pairs]
+"""A function of the worker of D that trims its own block lists and P's."""
 
 TRANSFER = frozenset({Need.PAIRED_BLOCKS, Need.LOADED_FROM_P})
 """The facts that both records together show about a transfer by reading."""
@@ -225,7 +225,7 @@ def _judge(
     transfer = offered.to(Phase.READING, local=taken.blocks)
     if trim is not None and any(taken.blocks):
         remote = taken.remote.blocks or source.offer.blocks
-        transfer = transfer._replace(pairs=trim(p, d, taken.blocks, remote))
+        transfer = transfer._replace(pairs=trim(d, taken.blocks, remote))
     else:
         shown.discard(Need.PAIRED_BLOCKS)
     kept = source.freed_s is None or source.freed_s >= taken.at_s

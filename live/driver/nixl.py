@@ -1,7 +1,7 @@
 """The block lists of NIXL's worker, and its reports.
 
-Two records are judged without the engines that wrote them, whose pools may be large. For these, the
-lists are expanded and trimmed by the methods of a worker that is not started.
+Two records are judged without the engines that wrote them, whose pools may be large: a worker that
+is not started trims their lists.
 """
 
 import inspect
@@ -50,40 +50,19 @@ def ended(worker: Any) -> dict[str, set[Any]]:
     }
 
 
-def paired(prefill: config.EngineConfig, decode: Any, local: Lists, remote: Lists) -> Pairs:
-    """D's and P's kernel block lists after the real trimming. Raises AdapterDrift in a release that
-    has no method for it alone (up to 0.21)."""
-    if not hasattr(type(decode), "_apply_prefix_caching"):
+def trimmed(cfg: config.EngineConfig, local: Lists, remote: Lists) -> Pairs:
+    """The block lists of two records, those of D (`cfg`) and P's, after the trimming of D's worker.
+    A record has no kernel blocks of another size. If the trimming would raise an exception, the
+    lists are not changed. Raises AdapterDrift in a release that has no method for it alone (up to
+    0.21)."""
+    name = "_apply_prefix_caching"
+    if not hasattr(first(WORKERS), name):
         why = "A worker of this vLLM trims block lists only while it reads"
-        raise AdapterDrift(why, "NixlConnectorWorker._apply_prefix_caching")
-    own_ratio = decode._physical_blocks_per_logical_kv_block
-    ratio = prefill.physical_per_logical
-    ours = _expanded(decode, local, own_ratio, own_ratio)
-    theirs = _expanded(decode, remote, ratio, own_ratio)
-    if len(inspect.signature(decode._apply_prefix_caching).parameters) == 3:
-        ours, theirs = decode._apply_prefix_caching(ours, theirs, ratio)
-    else:
-        ours, theirs = decode._apply_prefix_caching(ours, theirs, own_ratio, ratio)
-    return tuple(zip(as_lists(ours), as_lists(theirs), strict=True))
-
-
-def trimmed(
-    prefill: config.EngineConfig, cfg: config.EngineConfig, local: Lists, remote: Lists
-) -> Pairs:
-    """The block lists of two records, D's and P's, after the trimming of D's worker. If the
-    trimming would raise an exception, the lists are not changed."""
+        raise AdapterDrift(why, f"NixlConnectorWorker.{name}")
+    trim = getattr(worker(cfg), name)
+    ratios = (1,) if len(inspect.signature(trim).parameters) == 3 else (1, 1)
     try:
-        return paired(prefill, worker(cfg), local, remote)
+        ours, theirs = trim([[*ids] for ids in local], [[*ids] for ids in remote], *ratios)
     except (AssertionError, ValueError, IndexError):
         return tuple(zip(local, remote, strict=False))
-
-
-def _expanded(decode: Any, blocks: Lists, ratio: int, own_ratio: int) -> Any:
-    """The kernel blocks of these blocks, computed by this release's own method for this ratio."""
-    lists = [list(group) for group in blocks]
-    expand = decode._logical_to_kernel_block_ids
-    if len(inspect.signature(expand).parameters) == 2:
-        return expand(lists, ratio)
-    if ratio == own_ratio:
-        return expand(lists)
-    return decode._logical_to_remote_kernel_block_ids(lists, ratio)
+    return tuple(zip(as_lists(ours), as_lists(theirs), strict=True))
