@@ -17,7 +17,8 @@ from kvproof.invariants.engines import engine_survives
 from kvproof.live import user_sizes
 from kvproof.live.blame import is_mistake, is_ours, is_refusal
 from kvproof.live.connectors.accepted import NotAccepted, accepted
-from kvproof.live.connectors.episode import EpisodeResult, Moment, Played, RefusedPlan, play
+from kvproof.live.connectors.engines import Engines
+from kvproof.live.connectors.episode import EpisodeResult, Moment, RefusedPlan, play
 from kvproof.live.connectors.judging import CONTRACT, broken, mixed_up
 from kvproof.live.connectors.shipped import IMAGES, SHIPPED
 from kvproof.live.connectors.subject import NoConnector, TestedConnector
@@ -143,7 +144,7 @@ class PlayedPlan:
             self.breaks[found.key] = found
         self.result = EpisodeResult(findings, 0, 0, Counter())
 
-    def _note(self, engine: Played, shown: Moment) -> bool:
+    def _note(self, engine: Engines, shown: Moment) -> bool:
         at, facts = shown.at, shown.facts
         if at >= len(self.plan.actions) - 1:
             self.stands[at] = tuple(Stands(*each) for each in engine.standing)

@@ -2,8 +2,8 @@
 
 import contextlib
 import inspect
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from kvproof.live.death import death_of, place
 from kvproof.live.encoder_settings import only_encodes
 from kvproof.live.endless import watched
 from kvproof.live.fakes import streams
-from kvproof.live.fakes.clock import LEASE_S, Clock
+from kvproof.live.fakes.clock import Clock
 from kvproof.live.observer import shown
 from kvproof.model import state
 from kvproof.model.arithmetic import counts
@@ -41,20 +41,8 @@ LAYERS = 2
 """The number of layers of each group. With more than one, a load that ends after the first layer is
 found."""
 
-IDLE_STEPS_MAX = 50
-"""The number of steps without any change after which the engine counts as making no progress."""
-
 ENDS_WELL = ("stop", "length")
 """The reasons with which vLLM ends a request that nobody has aborted and that has not failed."""
-
-SERVED_STEPS_MAX = LEASE_S // 2 + 5
-"""Steps without any change and without any request after which the engine has nothing to do but to
-serve others: what it keeps for another has ended by then. A step of each of two takes two
-seconds."""
-
-DRAIN_STEPS_MAX = 1_000
-"""The number of steps after which an engine counts as stepping without end: a plan has fewer
-tokens."""
 
 
 class DrivenEngine(ObservedEngine):
@@ -251,7 +239,6 @@ class DrivenEngine(ObservedEngine):
         """Let the engine's loop, or the threads behind the connector, stand for so many steps."""
         if who == "store":
             self.clock.stand(steps)
-            self.loses()
         else:
             self.stands += steps
 
@@ -260,11 +247,6 @@ class DrivenEngine(ObservedEngine):
         self.stands = 0
         while self.inbox:
             self.inbox.popleft()()
-
-    def drain(self) -> None:
-        """Run the engine, without new requests, until it says that it has no work, or until nothing
-        changes any more. Blocks and reports that it still owes then become facts."""
-        drained(self.step, (self,))
 
     @property
     def idle(self) -> bool:
@@ -337,19 +319,6 @@ class DrivenEngine(ObservedEngine):
         self.clock.end()
         self.opened.remove()
 
-    @property
-    def counted(self) -> Counter[str]:
-        """What happened of which there is no fact, by its name, and how often."""
-        return self.owners.counted
-
-    @property
-    def standing(self) -> list[tuple[str, str, str, bool]]:
-        """The engine, name and status of each request, and whether it has blocks."""
-        return [
-            (self.cfg.name, name, request.status.name, any(self.owners.tables(name)))
-            for name, request in self.scheduler.requests.items()
-        ]
-
     # What it does.
 
     def _step(self) -> None:
@@ -403,57 +372,9 @@ class DrivenEngine(ObservedEngine):
         self.facts.append(MayFail())
 
 
-def drained(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> None:
-    """Let engines `step` until none has work or one is dead, or until nothing changes any more.
-    Blocks and reports that they still owe then become facts. Where a loop stands, the requests that
-    wait for it without end, on other engines, become facts before it goes on."""
-    if any(each.stands for each in engines):
-        _run_on(step, engines)
-        for each in engines:
-            each.go_on()
-    alone = _run_on(step, engines)
-    if alone is not None and not _wait_for_end_of_pause(engines):
-        for each in engines:
-            each.note_owed(alone * each.has_work)
-
-
-def _run_on(step: Callable[[], None], engines: Sequence[DrivenEngine]) -> int | None:
-    """Run engines until none has work or nothing changes any more. Returns the number of the last
-    steps in which no request was left, or None where an engine is dead or a request is left, which
-    becomes a fact."""
-    idle, before, taken, alone = 0, None, 0, 0
-    while any(each.has_work for each in engines):
-        if any(each.dead for each in engines):
-            return None
-        step()
-        now = [each.progress() for each in engines]
-        idle, before = (idle + 1, before) if now == before else (0, now)
-        if any(each.clock.stands for each in engines):
-            idle = 0  # the threads behind the connector go on, and no request waits without end
-        taken += 1
-        none_left = not any(e.scheduler.requests or e.in_flight or e.inbox for e in engines)
-        alone = (alone + 1) * none_left
-        if idle > SERVED_STEPS_MAX and none_left:
-            break  # they go round for what another engine may ask
-        if taken > DRAIN_STEPS_MAX and none_left:
-            break  # what it owes is noted below, for there is nobody who waits
-        if idle > IDLE_STEPS_MAX or taken > DRAIN_STEPS_MAX:
-            steps, endless = (taken, True) if idle <= IDLE_STEPS_MAX else (idle, False)
-            for each in engines:
-                if not (each.stands or _wait_for_end_of_pause(engines)):
-                    each.note_waiting(steps, endless)
-            return None
-    return alone
-
-
 def _asked(asks: TransferParams) -> dict[str, Any]:
     """The `kv_transfer_params` of a request with these demands. Of tiers it gives a list."""
     return {name: [] if name == LOAD_TIERS and not number else number for name, number in asks}
-
-
-def _wait_for_end_of_pause(engines: Sequence[DrivenEngine]) -> bool:
-    """Whether requests may wait for the end of a pause."""
-    return any(each.paused for each in engines) and any(each.running for each in engines)
 
 
 def _arguments(arrives: SubmitRequest) -> dict[str, Any]:

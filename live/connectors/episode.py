@@ -1,13 +1,12 @@
 """One episode: a plan is played on a real engine, and each fact is judged."""
 
 import contextlib
-import functools
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,9 +14,9 @@ from kvproof.invariants.check import Tally
 from kvproof.live import adapt
 from kvproof.live.blame import is_ours, is_refusal
 from kvproof.live.connectors.engine import DrivenEngine
+from kvproof.live.connectors.engines import Engines, replicas
 from kvproof.live.connectors.judging import CONTRACT, broken
 from kvproof.live.connectors.pair import EnginePair, EnginePeers, PairAtOnce
-from kvproof.live.connectors.several import EngineReplicas, SeveralEngines
 from kvproof.live.connectors.shipped import SHIPPED
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.contract.features import KIT
@@ -54,9 +53,6 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 
-Played = DrivenEngine | SeveralEngines
-"""What a plan is played on."""
-
 
 class Moment(NamedTuple):
     """What the action of this number shows, from 1 on: the facts of it, the violations, and the
@@ -68,8 +64,8 @@ class Moment(NamedTuple):
     excused: list[Finding]
 
 
-Note = Callable[[Played, Moment], bool]
-"""Receives the engine after an action, and what this shows. Returns whether the episode goes on
+Note = Callable[[Engines, Moment], bool]
+"""Receives the engines after an action, and what this shows. Returns whether the episode goes on
 although a check is broken."""
 
 
@@ -125,16 +121,11 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
         settings = subject.settings(Path(folder), (*plan.options, *unmodelled))
         clock = Clock(plan.copies, subject.by_block, plan.buffered)
         memory = Memory(Path(folder))
-        # Of several engines, what one has stored another may be offered.
-        one = functools.partial(DrivenEngine, keeps_prompts=subject.keeps_prompts)
-        pair = PairAtOnce if subject.at_once else EnginePair
-        alone: Callable[..., Played] = EngineReplicas if plan.replicas else one
-        made = pair if subject.pair else EnginePeers if subject.has_peers else alone
         judged: Counter[str] = Counter()
         with contextlib.ExitStack() as stack:
             stack.enter_context(device(clock))
             try:
-                engine = made(plan, settings, clock)
+                engine = _made(subject, plan, settings, clock)
             except (Exception, AdapterDrift) as error:
                 chosen = plan.options or plan.config_options or plan.unlike
                 if not chosen or not _refuses(error):
@@ -176,6 +167,20 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
             return EpisodeResult(found, at, engine.steps, judged, times, tally.excused, pending)
 
 
+def _made(
+    subject: TestedConnector, plan: ConnectorPlan, settings: Mapping[str, Any], clock: Clock
+) -> Engines:
+    """Make the engines that a plan is played on."""
+    if subject.pair:
+        return (PairAtOnce if subject.at_once else EnginePair)(plan, settings, clock)
+    if subject.has_peers:
+        return EnginePeers(plan, settings, clock)
+    if plan.replicas:
+        return replicas(plan, settings, clock)
+    # Of several engines, what one has stored another may be offered.
+    return Engines(clock, [DrivenEngine(plan, settings, clock, subject.keeps_prompts)])
+
+
 def _came_of(facts: Sequence[Fact]) -> Iterator[str]:
     """What connectors offered, kept and loaded, and what failed or was refused: a name for each."""
     for fact in facts:
@@ -202,7 +207,7 @@ def _without(folder: str, fact: Fact) -> Fact:
     return fact
 
 
-def _act(engine: Played, memory: Memory, action: Action) -> None:
+def _act(engine: Engines, memory: Memory, action: Action) -> None:
     if isinstance(action, SubmitRequest):
         name = f"r{engine.arrived}"
         engine.submit(name, action)
@@ -234,7 +239,7 @@ def _act(engine: Played, memory: Memory, action: Action) -> None:
         engine.stand(action.who, action.steps)
 
 
-def _finish(engine: Played) -> None:
+def _finish(engine: Engines) -> None:
     """Let an engine finish its work, under no pause."""
     engine.resume()
     engine.drain()

@@ -1,4 +1,4 @@
-"""Two engines with one connector between them, behind the calls of one engine.
+"""Two engines with one connector between them.
 
 Of `EnginePair`, P computes a request, and D loads what P has. Both of `PairAtOnce` get a request at
 once, as the router of vLLM's MooncakeConnector sends it: D waits for what P computes. The two of
@@ -14,7 +14,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from kvproof.live.connectors.engine import DrivenEngine
-from kvproof.live.connectors.several import SeveralEngines
+from kvproof.live.connectors.engines import Engines
 from kvproof.live.fakes.clock import LEASE_S, Clock
 from kvproof.live.observer.kept import entries
 from kvproof.live.options import TO_DECODE
@@ -105,7 +105,7 @@ class Replaced(NamedTuple):
     ended: int
 
 
-class EnginePair(SeveralEngines):
+class EnginePair(Engines):
     """P and D. Both are engines of the plan, P on its own number of ranks. An engine that is
     started again keeps its address, but the connector sees another engine."""
 
@@ -115,7 +115,7 @@ class EnginePair(SeveralEngines):
         self.threads: list[frozenset[Callable[[], None]]] = [frozenset(), frozenset()]
         self.prefill = self._made(0, computes)
         self.decode = self._made(1, plan)
-        super().__init__(plan, clock, (self.prefill, self.decode))
+        super().__init__(clock, (self.prefill, self.decode))
         self.replaced: list[Replaced] = []
         self.begun = [0, 0]
         self.loaded, self.before = False, 0
@@ -280,14 +280,14 @@ class Waiting(NamedTuple):
     params: dict[str, Any]
 
 
-class EnginePeers(SeveralEngines):
+class EnginePeers(Engines):
     """Two equal engines. Requests go to each in turn; a request that asks for it gets its prompt
     from the other engine. While one engine is `away`, all requests go to the other."""
 
     def __init__(self, plan: ConnectorPlan, connector: Mapping[str, Any], clock: Clock) -> None:
         self.parts = plan, connector, clock
         self.places = {number: self._made(number) for number in range(2)}
-        super().__init__(plan, clock, tuple(self.places.values()))
+        super().__init__(clock, tuple(self.places.values()))
         self.later: dict[str, Waiting] = {}
         self.away: int | None = None
         self.back = 0
