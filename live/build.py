@@ -358,13 +358,6 @@ def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
     return replace(made, kv_cache_tensors=laid_out.kv_cache_tensors)
 
 
-def for_scheduler(made: KVCacheConfig) -> KVCacheConfig:
-    """The KV-cache config that vLLM makes for a scheduler from that of its worker."""
-    from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config
-
-    return generate_scheduler_kv_cache_config([made])
-
-
 def supports_groups(transfer: Any) -> bool:
     """Whether a connector supports several cache groups (`SupportsHMA`). vLLM gives one that does
     not a single group, and switches the hybrid manager off."""
@@ -390,16 +383,9 @@ def required_layout(vllm_config: VllmConfig) -> str | None:
     return layout
 
 
-def speculative_config(cfg: config.EngineConfig) -> "SpeculativeConfig | None":
-    """The drafter of an engine: an EAGLE head where it has layers of its own, else n-grams."""
-    return drafter(cfg.drafts, bool(cfg.lookahead), cfg.hash_lookahead_tokens)
-
-
-def drafter(drafts: int, eagle: bool = False, ahead: int = 0) -> "SpeculativeConfig | None":
-    """A drafter that predicts `drafts` tokens in a step: an EAGLE head, or n-grams. `ahead` is the
-    number of tokens after a block that its hash covers."""
-    if not drafts:
-        return None
+def drafter(drafts: int, eagle: bool = False, ahead: int = 0) -> "SpeculativeConfig":
+    """A drafter that predicts `drafts` tokens in a step: an EAGLE head, which has layers of its
+    own, or n-grams. `ahead` is the number of tokens after a block that its hash covers."""
     from vllm.config import ParallelConfig, SpeculativeConfig
 
     target = model_config()
@@ -424,11 +410,6 @@ def extractor() -> "SpeculativeConfig":
         target_parallel_config=ParallelConfig(),
         draft_model_config={"hf_config": {"eagle_aux_hidden_state_layer_ids": [0]}},
     )
-
-
-def smallest_block(cfg: config.EngineConfig) -> int:
-    """The smallest block size in tokens, which an engine uses in its cache config."""
-    return min(g.block_size for g in cfg.groups)
 
 
 def _further_configs(
@@ -459,7 +440,8 @@ def _further_configs(
             **{**common, "kv_role": "kv_both", **connector}
         )
     if cfg.drafts:
-        further["speculative_config"] = extractor() if hidden else speculative_config(cfg)
+        of_engine = cfg.drafts, bool(cfg.lookahead), cfg.hash_lookahead_tokens
+        further["speculative_config"] = extractor() if hidden else drafter(*of_engine)
     extra = (connector or {}).get("kv_connector_extra_config", {})
     if ENCODER in extra:
         further[ENCODER] = configs.ECTransferConfig(**extra[ENCODER])
@@ -562,12 +544,12 @@ def scheduler(
     core may `make` the scheduler, of its config and its KV caches. `chosen` are options that
     kvproof does not model."""
     served = shape.served
-    largest = max(g.block_size for g in cfg.groups)
+    sizes = [group.block_size for group in cfg.groups]
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
     vllm_config = config_of(
         served.config,
         declared=None if served.encodes or served.large else model_config(),
-        block_size=smallest_block(cfg),
+        block_size=min(sizes),
         chunk_tokens=cfg.chunk_tokens,
         requests=cfg.max_requests,
         prefix_caching=cfg.prefix_caching,
@@ -604,10 +586,13 @@ def scheduler(
     adapt.validate(vllm_config)
     caches = kv_cache_config(cfg, shape)
     if shape.layers:
-        caches = for_scheduler(with_tensors(vllm_config, served.of_worker(caches)))
+        from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config
+
+        of_worker = with_tensors(vllm_config, served.of_worker(caches))
+        caches = generate_scheduler_kv_cache_config([of_worker])
     with adapt.retention_variable(cfg.retention):
-        sizes = adapt.scheduler_block_sizes(Scheduler, largest, cfg.hash_block_size)
-        built = make(vllm_config, caches, sizes)
+        of_blocks = adapt.scheduler_block_sizes(Scheduler, max(sizes), cfg.hash_block_size)
+        built = make(vllm_config, caches, of_blocks)
     manager = follow("KVCacheManager", follow("Scheduler", built).kv_cache_manager)
     adapt.check_retention(manager.coordinator, cfg.retention)
     adapt.check_partial(manager.coordinator, cfg.partial_block_hits)

@@ -228,7 +228,7 @@ class LiveMachine:
         node = self.nodes[event.engine]
         with self._noting_ends(node):
             node.scheduler.finish_requests(event.request, RequestStatus.FINISHED_ABORTED)
-        self.state = self.transfers.aborted(self.state, node, event.request)
+        self.state = self.transfers.aborted(self.state, node)
 
     def _lease_expire(self, event: LeaseExpire) -> None:
         with self._noting_ends(self.transfers.decode):

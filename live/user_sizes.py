@@ -25,17 +25,11 @@ SHAPE = build.Shape(2, served=build.LARGE_MODEL, of_rank=build.OfRank(heads=8, s
 tensors of its pool."""
 
 
-def in_user_sizes(cluster: Cluster) -> Cluster:
-    """The cluster in the sizes that users have, without jobs. Raises NotValid where some size is
-    then too large for a cluster."""
-    return replace(cluster, engines=tuple(map(engine, cluster.engines)), jobs=())
-
-
 def made(cluster: Cluster) -> list[Any]:
-    """The schedulers of the engines of a cluster in the sizes that users have. Raises NotValid, and
-    AdapterDrift where they cannot be made."""
+    """The schedulers of the engines of a cluster in the sizes that users have. Raises NotValid
+    where some size is then too large for an engine, and AdapterDrift where they cannot be made."""
     options = cluster.load_failure, cluster.follow_up_turns, cluster.pushes
-    engines = in_user_sizes(cluster).engines
+    engines = [engine(each) for each in cluster.engines]
     with blame.reading():
         return [build.scheduler(each, *options, shape=SHAPE) for each in engines]
 

@@ -86,7 +86,7 @@ def _planned(plan: EnginePlan, store: Store | None) -> tuple[list[Startup], Engi
     count = len(plan.workers())
     largest = max(e.content_bytes * (1 if e.kind == "mamba" else e.block) for e in plan.layers)
     plenty = [PLENTY_BLOCKS * largest * len(plan.layers)] * count
-    first = _once(replace(plan, auto=False), None, plenty, store)
+    first = _once(replace(plan, auto=False), plenty, store)
     if first.refused and (plan.connected or plan.store):
         starts, engine = _planned(replace(plan, connected=False, store=""), None)
         if engine is not None:
@@ -108,7 +108,7 @@ def _planned(plan: EnginePlan, store: Store | None) -> tuple[list[Startup], Engi
             engine.close()
         tokens, engine = second.run.tokens, None
         once = replace(plan, auto=False, override=False, max_model_len=tokens)
-        again = _once(once, None, plenty, store)
+        again = _once(once, plenty, store)
         held = again.run.held_max if again.run else 0
         second = second._replace(lacks=max(held + 1 - second.num_blocks, 0))
     if engine is not None and second.together is not None and not second.together.ended:
@@ -200,11 +200,9 @@ def _made(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _once(
-    plan: EnginePlan, blocks: int | None, memory: Sequence[int], store: Store | None
-) -> Startup:
+def _once(plan: EnginePlan, memory: Sequence[int], store: Store | None) -> Startup:
     """The start of an engine that is not used any more."""
-    start, engine = _start(plan, blocks, memory, store)
+    start, engine = _start(plan, None, memory, store)
     if engine is not None:
         engine.close()
     return start

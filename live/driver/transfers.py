@@ -109,7 +109,7 @@ class Transfers:
 
         setattr(worker, name, descriptors)
 
-    def aborted(self, state: State, node: Node, request: str) -> State:  # noqa: ARG002
+    def aborted(self, state: State, node: Node) -> State:
         """Let the worker of the engine know of an abort."""
         return self._idle(state, node) if node.nixl is not None else state
 
