@@ -180,7 +180,7 @@ class EnginePair(Engines):
         self.clock.now += START_S
         self.begun[place] = self.clock.now
         begins = self._made(place, ends.plan, len(self.gone))
-        begins.counted["engines that were started again"] += 1
+        begins.owners.counted["engines that were started again"] += 1
         self.engines[place] = begins
         self.prefill, self.decode = self.engines
         self.before = len(self.decode.facts)
@@ -350,7 +350,7 @@ class EnginePeers(Engines):
         if self.away is None or self.dead:
             return
         begins = self.places[self.away] = self._made(self.away)
-        begins.counted["engines that were started again"] += 1
+        begins.owners.counted["engines that were started again"] += 1
         self.engines.append(begins)
         self.away = None
 
