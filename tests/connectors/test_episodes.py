@@ -565,8 +565,8 @@ def test_these_connectors_and_no_others_support_one_group() -> None:
 def test_an_urgent_request_goes_before_a_patient_one(policy: Policy, first: str) -> None:
     begun: list[str] = []
 
-    def note(engine: Any, _moment: Any) -> bool:
-        requests = engine.scheduler.requests.items()
+    def note(played: Any, _moment: Any) -> bool:
+        requests = played.engines[0].scheduler.requests.items()
         begun.extend(name for name, each in requests if each.num_computed_tokens)
         return True
 
