@@ -153,7 +153,11 @@ def jobs(
             f"Not even a prompt of one token fits the engines of cluster {cluster.name}. "
             "Use a larger num_blocks."
         )
-    max_tokens = draw(st.sampled_from(possible))
+    # One choice for both: with more choices a shrunk run would keep the jobs of its cluster.
+    stop_at = () if cluster.sessions or cluster.follow_up_turns else range(1, max(possible) + 1)
+    whole = [(most, 0) for most in possible]
+    cut = [(most, stop) for most in possible for stop in stop_at if stop <= most]
+    max_tokens, stops = draw(st.sampled_from([*whole, *whole, *cut]))
     longest = longest_prompt(cluster.engines, max_tokens)
     if cluster.oversized:
         longest += max(cluster.prefill.block_sizes, default=1)
@@ -175,12 +179,11 @@ def jobs(
     parts = draw(_parts(longest - len(prompt), max_tokens)) if cluster.sessions else ()
     extra_key = draw(st.sampled_from(EXTRA_KEYS)) if cluster.extra_keys else ""
     reports = live and any(map(_names_its_hits, cluster.engines)) and draw(st.booleans())
-    may_stop = not (parts or cluster.follow_up_turns) and draw(st.booleans())
     return Job(
         *(name, prompt, max_tokens, as_embeds, priority, parts),
         extra_key=extra_key,
         reports_hits=reports,
-        stops=draw(st.integers(1, max_tokens)) if may_stop else 0,
+        stops=stops,
     )
 
 
