@@ -76,7 +76,7 @@ class Engines:
         """Let the loop of one engine, or the threads behind the connectors, stand for so many
         steps. What waits for it may fail."""
         self.engines[(who == "second") % len(self.engines)].stand(who, steps)
-        if who == "store" or len(self.engines) > 1:
+        if who == "store" or len(self._all) > 1:
             self.loses()
 
     def drain(self) -> None:

@@ -13,12 +13,16 @@ from kvproof.live.connectors.shipped import SHIPPED, as_driven
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.fakes.nixl import CopyingAgent
 from kvproof.live.fakes.store_client import FAILED
+from kvproof.model.facts.connectors import MayFail
 from kvproof.model.plans.connector import (
     ConnectorPlan,
     Copies,
     Drain,
     Fail,
     ResetCache,
+    Restart,
+    RunSteps,
+    Stand,
     SubmitRequest,
     Unlike,
 )
@@ -79,3 +83,16 @@ def test_a_store_that_fails_is_no_mistake_of_a_pair() -> None:
     result = played("multi-nixl-store", *failing, load_failure="recompute")
     assert not rules(result)
     assert any(result.judged[f"{FAILED}{call}"] for call in ("get", "")), result.judged
+
+
+def test_an_engine_that_stands_while_its_peer_is_away_may_fail_it() -> None:
+    """The peer comes back before the loop goes on."""
+    seen: list[bool] = []
+
+    def note(_engines: Any, moment: Any) -> bool:
+        seen.append(any(isinstance(fact, MayFail) for fact in moment.facts))
+        return True
+
+    plan = ConnectorPlan(engine_of(), (Restart(), Stand("first", 2), RunSteps()))
+    play(SHIPPED["offloading-peers"].subject, plan, note)
+    assert seen[1]
