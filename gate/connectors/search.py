@@ -34,18 +34,19 @@ class RuleBroken(Exception):
 @dataclass
 class PlanSearch(NotAccepted):
     """The progress and the result of a search: the smallest plan found that breaks a check, as it
-    was `played`. `tolerated` counts findings that are less severe than `fail_on`, `known` those
-    that a known finding explains, by its name. `unplayed` counts the plans that this vLLM does not
-    take, by the reason. `tries` counts the episodes that made the plan smaller; `episodes` and the
-    judged numbers do not include them. `before` is the plan that was found first, before it was
-    made smaller. `needs_earlier` says that the plan breaks its check only after earlier
-    episodes."""
+    was `played`, and the id of the gravest check that it breaks in a new way, its `rule`.
+    `tolerated` counts findings that are less severe than `fail_on`, `known` those that a known
+    finding explains, by its name. `unplayed` counts the plans that this vLLM does not take, by the
+    reason. `tries` counts the episodes that made the plan smaller; `episodes` and the judged
+    numbers do not include them. `before` is the plan that was found first, before it was made
+    smaller. `needs_earlier` says that the plan breaks its check only after earlier episodes."""
 
     fail_on: Severity = FAIL_ON
     episodes: int = 0
     steps: int = 0
     judged: Counter[str] = field(default_factory=Counter)
     times_judged: Counter[str] = field(default_factory=Counter)
+    rule: str = ""
     played: PlayedPlan | None = None
     before: PlayedPlan | None = None
     needs_earlier: bool = False
@@ -62,13 +63,10 @@ class PlanSearch(NotAccepted):
 
     @property
     def breaks(self) -> list[Break]:
-        """What the plan breaks first, the gravest first."""
-        return self.played.first(self.fail_on) if self.played is not None else []
-
-    @property
-    def rule(self) -> str:
-        """The id of the broken check; empty if no check is broken."""
-        return self.breaks[0].signature.check if self.played is not None else ""
+        """What the plan breaks first, the gravest first: what no known finding explains before the
+        rest."""
+        found = self.played.first(self.fail_on) if self.played is not None else []
+        return sorted(found, key=lambda each: each.signature.check != self.rule)
 
     def take(self, one: PlayedPlan, known: Known = lambda _: {}) -> bool:
         """Count an episode. Returns whether it breaks a check; then it is kept. If known findings
@@ -81,17 +79,18 @@ class PlanSearch(NotAccepted):
         else:
             self.tries += 1
         grave = one.first(self.fail_on)
-        if self.rule and self.rule != (grave[0].signature.check if grave else ""):
+        if self.rule and self.rule not in {each.signature.check for each in grave}:
             return False
         if not grave:
             self.tolerated.update(each.signature.check for each in one.first()[:1])
             return False
         names = known(grave)
-        if all(each.signature.check in names for each in grave):
-            if not self.rule:
-                self.known.update({*names.values()})
+        new = [each.signature.check for each in grave if each.signature.check not in names]
+        if not new and not self.rule:
+            self.known.update({*names.values()})
+        if not new or self.rule not in ("", *new):
             return False
-        self.played = one
+        self.rule, self.played = self.rule or new[0], one
         self.before = self.before or one
         return True
 

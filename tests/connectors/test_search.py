@@ -99,6 +99,8 @@ def test_what_breaks_beside_a_known_finding_is_not_hidden() -> None:
     assert found.take(both, lambda _: {RULE: "a_finding"})
     assert found.played is both
     assert not found.known
+    assert found.rule == "engine_survives"
+    assert found.breaks[0].signature.check == "engine_survives"
 
 
 def wrong(call: str) -> Exception:
@@ -265,7 +267,8 @@ def test_alone_an_episode_finds_nothing_of_earlier_ones() -> None:
 
 def found(small: ConnectorPlan, first: ConnectorPlan) -> PlanSearch:
     """A search that has made the plan that it found first smaller."""
-    return PlanSearch(played=played_as(small, LOADED), before=played_as(first, LOADED))
+    one, before = played_as(small, LOADED), played_as(first, LOADED)
+    return PlanSearch(rule=LOADED, played=one, before=before)
 
 
 @pytest.mark.parametrize(
