@@ -259,6 +259,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "recomputed_loads": _plan(load_failure="fail"),
         "second_runner": _plan(first_runner=True),
         "several_groups": lambda plan: _engine(groups=plan.engine.groups[:1])(plan),
+        "shared_steps": _engine(max_requests=1),
         "tight_encoder_cache": lambda p: replace(p, encoder_tokens=ROOM) if p.encoder_tokens else p,
         "tight_pool": _room("num_blocks"),
         "unequal_blocks": _plan(narrow=""),  # of a pair of engines
