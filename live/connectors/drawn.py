@@ -315,8 +315,10 @@ def plans(
         copies=copies,
         accepted=draw(st.integers(0, drafts)) if drafts else 0,
         encoder_tokens=room,
-        # vLLM refuses an engine with such images whose steps are shorter than one of them.
+        # vLLM refuses an engine with such images whose steps are shorter than one of them, and one
+        # whose steps must end at the ends of blocks, which may be inside an image.
         uncut=0 < max((size for _, size in items), default=0) < engine.chunk_tokens
+        and not any(group.aligned for group in engine.groups)
         and draw(st.booleans()),
         clock_ahead=draw(st.sampled_from((0, 0, 0, 100, 100, -100))) if subject.pair else 0,
         replicas=subject.replicas and draw(st.integers(0, 5)) == 0,

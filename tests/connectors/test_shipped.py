@@ -345,6 +345,16 @@ def test_each_connector_is_drawn_with_each_feature_of_a_request(name: str) -> No
     assert found == FEATURES.keys() - NOT_DRAWN.get(name, set())
 
 
+@MIXED
+def test_no_image_is_uncut_where_steps_end_at_the_ends_of_blocks() -> None:
+    """vLLM refuses `disable_chunked_mm_input` for such an engine."""
+    taken: list[ConnectorPlan] = []
+    drawn.draw_plans(SHIPPED["images"].subject, drawn.HYBRID, 100, 0, taken.append)
+    uncut = [any(group.aligned for group in e.engine.groups) for e in taken if e.uncut]
+    assert uncut
+    assert not any(uncut)
+
+
 # Lost performance: a block that is not stored, or not found
 
 
