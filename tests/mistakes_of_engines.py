@@ -245,11 +245,12 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "concurrency_is_what_fits",
     ),
-    "half of the free blocks are kept back": (
+    "a request that runs gets no block beside another one": (
         line(
             "vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots",
             "if required_blocks > available_blocks:",
-            "if required_blocks > available_blocks // 2:",
+            "if required_blocks > available_blocks or (request.num_computed_tokens and "
+            "required_blocks and len(self.coordinator.single_type_managers[0].req_to_blocks) > 1):",
         ),
         "reported_concurrency_is_served",
     ),

@@ -54,7 +54,7 @@ ROOTS = {
 OF_KIT = {"calls", "moved", "kv_cache_config", "vllm_config"}
 """What files of the connector kit call other ones."""
 
-NOT_OF_VLLM = {"values", "get", "items", "name", "engine", "loads"}
+NOT_OF_VLLM = {"keys", "values", "get", "items", "name", "engine", "loads"}
 """Python's names, and those of our own connector."""
 
 

@@ -68,7 +68,7 @@ def test_every_layout_is_generated_alone_and_as_a_pair() -> None:
 def test_every_feature_is_generated() -> None:
     clusters = [random_cluster(seed) for seed in SEEDS]
     used = set().union(*map(used_by, clusters))
-    assert used == set(FEATURES) - {"embeddings"}  # which is up to the jobs
+    assert used == set(FEATURES) - {"embeddings", "stops"}  # which are up to the jobs
     assert any(c.failures and c.prefill.store for c in clusters)
     engines = [e for c in clusters for e in c.engines]
     assert any(len({g.block_size for g in e.groups}) > 1 and not e.has_state for e in engines)

@@ -189,7 +189,7 @@ def of_highest_id(engine: Engine, count: int) -> tuple[Engine, tuple[int, ...]]:
 def test_a_rare_defect_of_both_is_not_told_of_a_head_that_does_something_else_beside() -> None:
     mistake: planting.Replaced = {"reference.blocks.pool:release": leaks}
     changed = mistake | {"reference.blocks.pool:take": of_highest_id}
-    drawn = [Episodes(f"drawn {n}", CLUSTERS["full"], n, 6, 20) for n in range(4)]
+    drawn = [Episodes(f"drawn {n}", CLUSTERS["full"], n, 6, 20) for n in range(26, 30)]
     with compared(
         lambda workload: driven(workload, replaced=mistake),
         lambda workload: driven(workload, replaced=changed),

@@ -529,6 +529,16 @@ TRAFFIC: tuple[Feature[Any], ...] = (
         draw=lambda settings: settings.on_cluster(aborts=True),
         chance=0.5,
     ),
+    # Models that end answers by themselves, before these have their largest length.
+    Feature(
+        id="stops",
+        name="answers that stop early",
+        words="answers that the model ends",
+        options="`stops` of a job",
+        of=Cluster,
+        used=lambda cluster: any(job.stops for job in cluster.jobs),
+        off="stops 0",
+    ),
     # Prompts that are sent as embeddings instead of token ids.
     Feature(
         id="embeddings",
