@@ -45,14 +45,26 @@ class Store:
             "asks", True
         )
         self.path = extra_config.get("path", "/tmp")
+        self.late = float(extra_config.get("delay", 1_000))
+        self.shares = str(extra_config.get("shared", "False")).lower() == "true"
+        self.port = extra_config.get("listen_port", 0)
 """
 
 
-def test_settings_of_connectors_with_a_boolean_default_are_options(tmp_path: Path) -> None:
+def test_settings_of_connectors_that_are_booleans_or_numbers_are_options(tmp_path: Path) -> None:
     files = {"distributed/kv_transfer/store.py": CONNECTOR, "v1/other.py": CONNECTOR}
-    found = named(["eager", "asks", "path"], [Package(package(tmp_path, files))])
+    words = "eager", "asks", "path", "listen_port"
+    found = named(words, [Package(package(tmp_path, files))])
     both = [(name, value) for name in ("eager", "asks") for value in (False, True)]
     assert found == tuple(ConfigOption("connector", *each) for each in both)
+
+
+def test_an_attribute_names_the_option_that_it_is_made_of(tmp_path: Path) -> None:
+    store = "distributed/kv_transfer/store.py"
+    vllm = Package(package(tmp_path, {store: CONNECTOR}))
+    found = {(each.name, each.value) for each in named(["late", "shares"], [vllm], [store])}
+    assert found == {("delay", n) for n in (1, 4, 16)} | {("shared", b) for b in (False, True)}
+    assert named(["late", "shares"], [vllm]) == ()
 
 
 @pytest.mark.live
@@ -71,11 +83,10 @@ def test_a_connector_has_the_settings_of_a_plan() -> None:
     assert played[0].findings == played[1].findings == ()
 
 
-@pytest.mark.parametrize("value", ["os", 1])
-def test_a_plan_names_no_module(value: Any) -> None:
+def test_a_plan_names_no_module() -> None:
     """vLLM imports the module that a setting of a connector names."""
-    with pytest.raises(ValueError, match="Use true or false"):
-        ConfigOption("connector", "spec_module_path", value)
+    with pytest.raises(ValueError, match="Use true, false or a number"):
+        ConfigOption("connector", "spec_module_path", "os")
     plan = msgspec.to_builtins(bare(Group("full", 4)))
     with pytest.raises(msgspec.ValidationError, match="options"):
         msgspec.convert(plan | {"options": [["spec_module_path", "os"]]}, ConnectorPlan)

@@ -206,7 +206,9 @@ def changed(base: Path, head: Path) -> Changes:
     accounting, by_line = _with_statements(before, after, [e for e in placed if e.part])
     others = tuple(each for each in placed if not each.part)
     words = frozenset[str]().union(*(each.all_words for each in accounting))
-    return Changes(accounting, others, by_line, config_options.named(words, (before, after)))
+    changed = dict.fromkeys(each.file for each in accounting)
+    options = config_options.named(words, (before, after), changed)
+    return Changes(accounting, others, by_line, options)
 
 
 def _with_statements(

@@ -1,17 +1,18 @@
 """Options of vLLM's configs that changed code names, and that kvproof does not model.
 
 They are found by reading: a field of `SchedulerConfig` or `CacheConfig` whose name stands in a
-changed statement, or in a condition around it. Values come of its type: both of a boolean, each
-text that the type lists, and a few numbers. Fields without such a type name a class, a path or a
-list: they are left out. Of the settings of connectors (`kv_connector_extra_config`), those whose
-default is a boolean.
+changed statement, or in a condition around it, or of which an attribute is made that stands there.
+Values come of its type: both of a boolean, each text that the type lists, and a few numbers. Fields
+without such a type name a class, a path or a list: they are left out. Of the settings of connectors
+(`kv_connector_extra_config`), those whose default is a boolean or a number.
 """
 
 import ast
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kvproof.gate.source.files import Package
+from kvproof.gate.source.units import Module
 from kvproof.model.files.reading import read_bytes
 from kvproof.model.plans.config_options import Config, ConfigOption
 
@@ -28,9 +29,11 @@ CONNECTORS = "distributed/kv_transfer/", "v1/kv_offload/", "v1/simple_kv_offload
 """The folders of the code of connectors."""
 
 SETTING = re.compile(
-    r"""(?:extra_config(?:\(\))?\.get|get_from_extra_config)\(\s*"(\w+)",\s*(?:True|False)\b"""
+    r"""(?:extra_config(?:\(\))?\.get|get_from_extra_config)"""
+    r"""\(\s*"(?!\w*port")(\w+)",\s*(?:("?(?:[Tt]rue|[Ff]alse)\b)|\d[\d_]*\s*[,)])"""
 )
-"""Reads a setting of a connector whose default is a boolean."""
+"""Reads a setting of a connector whose default is a boolean, also in text, or a number that is no
+port."""
 
 OPTIONS_MAX = 8
 """The most options that are tried."""
@@ -49,22 +52,45 @@ MODELLED = frozenset(
 kvproof sets."""
 
 
-def named(words: Iterable[str], packages: Iterable[Package]) -> tuple[ConfigOption, ...]:
-    """The options that all of these vLLMs have, and that one of these words names, with each value:
-    `OPTIONS_MAX` at most. Base cannot say what is right with an option that it has not."""
-    wanted = frozenset(words) - MODELLED
+def named(
+    words: Iterable[str], packages: Sequence[Package], files: Iterable[str] = ()
+) -> tuple[ConfigOption, ...]:
+    """The options that all of these vLLMs have, and that one of these words names, also by what is
+    made of them in one of these changed `files`, with each value: `OPTIONS_MAX` at most. Base
+    cannot say what is right with an option that it has not."""
+    words = frozenset(words)
+    found = [each.module(file) for file in files for each in packages if file in each.files]
+    made = (_made_of(words, module) for module in found if module is not None)
+    wanted = words.union(*made) - MODELLED
     first, *others = ([*_options(each), *_settings(each)] for each in packages)
     shared = set(first).intersection(*others)
-    found = (each for each in first if each.name in wanted and each in shared)
-    return tuple(dict.fromkeys(found))[:OPTIONS_MAX]
+    options = (each for each in first if each.name in wanted and each in shared)
+    return tuple(dict.fromkeys(options))[:OPTIONS_MAX]
 
 
 def _settings(package: Package) -> Iterator[ConfigOption]:
     for file, path in sorted(package.files.items()):
         if file.startswith(CONNECTORS):
             text = read_bytes(path, "source file").decode("utf-8", "replace")
-            for name in SETTING.findall(text):
-                yield from (ConfigOption("connector", name, value) for value in (False, True))
+            for name, boolean in SETTING.findall(text):
+                values = (False, True) if boolean else NUMBERS
+                yield from (ConfigOption("connector", name, value) for value in values)
+
+
+def _made_of(words: frozenset[str], module: Module) -> set[str]:
+    """The names of fields, and the texts, of which a module makes an attribute with one of these
+    names: of `self.late = config.extra.get("delay", 1)` these are `extra`, `get` and `delay`."""
+    found: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(each, ast.Attribute) and each.attr in words for each in targets):
+                for each in ast.walk(node.value):
+                    if isinstance(each, ast.Attribute):
+                        found.add(each.attr)
+                    elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+                        found.add(each.value)
+    return found
 
 
 def _options(package: Package) -> Iterator[ConfigOption]:

@@ -116,8 +116,7 @@ def play(subject: TestedConnector, plan: ConnectorPlan, note: Note | None = None
         raise RefusedPlan(why, "a plan without embeddings")
     past, tally = Past(), Tally()
     with tempfile.TemporaryDirectory(prefix="kvproof-connector-") as folder:
-        of_connector = (each for each in plan.config_options if each.of == "connector")
-        unmodelled = ((each.name, bool(each.value)) for each in of_connector)
+        unmodelled = [(o.name, o.value) for o in plan.config_options if o.of == "connector"]
         settings = subject.settings(Path(folder), (*plan.options, *unmodelled))
         clock = Clock(plan.copies, subject.by_block, plan.buffered)
         memory = Memory(Path(folder))

@@ -5,7 +5,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ class TestedConnector:
         if not isinstance(self.extra.get(ENCODER, {}), Mapping):
             raise UsageError(f"The setting {ENCODER} is no object. Use an object with settings.")
 
-    def settings(self, folder: Path, options: Options = ()) -> dict[str, Any]:
+    def settings(self, folder: Path, options: Iterable[tuple[str, Any]] = ()) -> dict[str, Any]:
         """The settings of `KVTransferConfig`, with some options. `{tmp}` in a text is replaced by
         this folder."""
         module, colon, kind = self._place

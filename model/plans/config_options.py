@@ -16,15 +16,15 @@ Config = Literal["scheduler", "cache", "connector"]
 class ConfigOption(Struct, frozen=True, forbid_unknown_fields=True):
     """A value for one option. A text is one of those that the type of the option lists; never a
     name of a module, a class or a file (`live.options.chosen`). Settings of connectors have no
-    types: they are booleans. Raises ValueError."""
+    types: they are no texts. Raises ValueError."""
 
     of: Config
     name: Annotated[str, Meta(pattern="^[a-z][a-z0-9_]*$", max_length=64)]
     value: bool | int | Annotated[str, Meta(max_length=64)]
 
     def __post_init__(self) -> None:
-        if self.of == "connector" and not isinstance(self.value, bool):
-            raise ValueError(f"{self.words} is no option of a plan. Use true or false.")
+        if self.of == "connector" and isinstance(self.value, str):
+            raise ValueError(f"{self.words} is no option of a plan. Use true, false or a number.")
 
     @property
     def words(self) -> str:
