@@ -343,7 +343,7 @@ def test_a_run_that_calls_reaches_what_is_only_raised(tmp_path: Path) -> None:
     assert not found.not_run([found.key])
 
 
-@pytest.mark.parametrize("does", ["put(0)", "pass"])
+@pytest.mark.parametrize("does", ["put(0)", "pass", "raise KeyError(key)"])
 def test_a_call_does_not_reach_a_refusal_that_was_something_else(does: str, tmp_path: Path) -> None:
     """Nor where head does something instead of it."""
     source = (

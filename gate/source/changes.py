@@ -30,6 +30,7 @@ from kvproof.gate.source.statements import (
     differing,
     key_of,
     places,
+    raised,
     stands_for_nothing,
 )
 from kvproof.gate.source.units import MODULE, Module
@@ -64,8 +65,8 @@ class ChangedFunction(NamedTuple):
     `statements` are the keys of the changed statements: a run reaches the function where it
     executes one. There is none where only what a name means is changed. `raises` are those of them
     that only raise an exception or log, and `words` are the names in them all and in what they
-    replace. Where both sides only raise, in other words, it `rewords`. `conditions` are the changed
-    conditions, and those around changed statements.
+    replace. Where both sides only raise the same, in other words, it `rewords`. `conditions` are
+    the changed conditions, and those around changed statements.
 
     `part` is the part of the accounting to which it belongs, empty for one outside, and `why` says
     why. `called` says that code which kvproof drives may call it, by the names that it uses. One
@@ -226,7 +227,8 @@ def _with_statements(
         elif any(both := differing(*modules, each.name)):
             of_lines = changed_lines(*modules, each.name)
             alone = each.kind == "changed" and not all(of_lines)
-            each = each._replace(rewords=all(of_lines))
+            old, new = map(raised, modules, of_lines)
+            each = each._replace(rewords=all(of_lines) and old == new)
             for side, module in enumerate(modules):
                 if module is not None and (lines := of_lines[side]):
                     of_side = of_module(each.file, module, 2 * side - 1)

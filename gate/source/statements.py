@@ -205,6 +205,14 @@ def refusals(module: Module) -> frozenset[int]:
     return frozenset(found)
 
 
+def raised(module: Module | None, lines: Collection[int]) -> list[str]:
+    """What the statements that begin on these lines raise, without its words."""
+    nodes = () if module is None else ast.walk(module.tree)
+    whole = [each.exc for each in nodes if isinstance(each, ast.Raise) and each.lineno in lines]
+    called = (each.func if isinstance(each, ast.Call) else each for each in whole)
+    return sorted(ast.unparse(each) for each in called if each is not None)
+
+
 def lines_of(node: ast.AST) -> Lines | None:
     """The lines with which a statement, a handler of exceptions or a case begins."""
     begins = node.pattern if isinstance(node, ast.match_case) else node
