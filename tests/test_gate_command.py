@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.gate.search import trees
+from kvproof.gate.search import trees, workloads
 from kvproof.live.trees import Tree
 from tests import gates, made_trees
 from tests.made_trees import DIFFERENT, POOL, SAME, base_and_head, tree
@@ -111,6 +111,14 @@ def test_without_torch_it_says_so_before_anything_is_imported(
     assert "vLLM cannot be imported. Use make live" in refused(*DIFFERENT)
 
 
+@pytest.fixture
+def _no_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs for trees that can be driven are not computed."""
+    monkeypatch.setattr(workloads, "of_faults", list)
+    monkeypatch.setattr(workloads, "of_findings", list)
+
+
+@pytest.mark.usefixtures("_no_runs")
 def test_trees_that_cannot_be_driven_are_unknown(as_json: Any, tmp_path: Path) -> None:
     base_and_head(tmp_path)
     code, record = as_json(*DIFFERENT)
@@ -123,6 +131,7 @@ def test_trees_that_cannot_be_driven_are_unknown(as_json: Any, tmp_path: Path) -
     assert not Path("kvproof-traces").exists()
 
 
+@pytest.mark.usefixtures("_no_runs")
 def test_a_head_that_cannot_be_imported_is_unknown_with_its_own_traceback(
     run: Any, tmp_path: Path
 ) -> None:
