@@ -51,7 +51,6 @@ class Recorder(ServingCalls):
         for name in EVENTS:
             hooks.add(scheduler, name, _anything, event=True)
         self.attach(hooks)
-        hooks.add_short(coordinator, "remove_skipped_blocks", self._will_skip, self._skips)
         hooks.add_short(coordinator, "allocate_new_computed_blocks", None, self._computed)
         hooks.add_short(coordinator, "allocate_new_blocks", self._will_grow, self._grows)
 
@@ -75,14 +74,6 @@ class Recorder(ServingCalls):
         nothing: Lists = ((),) * len(self.managers)
         self._hit = self._brought = self._taken = self._freed = nothing
 
-    def _will_skip(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._before_part = self.tables(_request_id(args, kwargs))
-
-    def _skips(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record the blocks that are freed because the computed tokens no longer need them."""
-        freed = block_lists.freed(self._before_part, self.tables(_request_id(args, kwargs)))
-        self._freed = block_lists.both(self._freed, freed)
-
     def _computed(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record the blocks of a hit, and those for the connector's tokens."""
         hit = args[1] if len(args) > 1 else kwargs["new_computed_blocks"]
@@ -90,7 +81,9 @@ class Recorder(ServingCalls):
         self._hit, self._brought = block_lists.split(tables, [len(blocks) for blocks in hit])
 
     def _will_grow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Record the blocks that were freed because the computed tokens no longer need them."""
         self._before_part = self.tables(_request_id(args, kwargs))
+        self._freed = block_lists.freed(self._held, self._before_part)
         self._pending = self._copies()
 
     def _grows(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -127,7 +120,8 @@ class Recorder(ServingCalls):
         if allocated is None:
             event.needy = name
             self.refused[name] = BlockRefusal(self.name, name, *self.need_and_free)
-            released = [] if now == self._held else [Release(name, self._freed)]
+            freed = block_lists.freed(self._held, now)
+            released = [] if now == self._held else [Release(name, freed)]
             event.choices = [*self._before, *released]
             return
         for block in chain(*now):
