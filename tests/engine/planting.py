@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from kvproof.watch import switch
 from tests.engine import mistakes
 from tests.engine.process import ROOT
 
@@ -42,3 +43,10 @@ def end(llm: Any, number: int) -> None:
     for process in llm.llm_engine.engine_core.resources.engine_manager.processes:
         os.kill(process.pid, number)
         process.join()
+
+
+def watch(_: Any, mode: str) -> None:
+    """Switch the sanitizer on in this process, as its environment does: the engines that are built
+    from now on are watched."""
+    os.environ[switch.VARIABLE] = mode
+    switch.plugin()
