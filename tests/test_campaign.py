@@ -402,14 +402,12 @@ def test_a_finding_is_made_shorter_and_written(
 ) -> None:
     from kvproof.gate.side.plans import written
 
-    unit = Unit(0, PLANS)
-    found = planned.carry_out_plans(unit).found
-    [first] = [each for each in found if each.signature.check == RULE]
     with monkeypatch.context() as drawn:
         drawn.setattr(planned, "SHRINKING_PLANS_MAX", 0)
-        [long] = [
-            each for each in planned.carry_out_plans(unit).found if each.signature.check == RULE
-        ]
+        found = planned.carry_out_plans(Unit(0, PLANS)).found
+    [long] = [each for each in found if each.signature.check == RULE]
+    others = tuple(each.signature for each in found if each is not long)
+    [first] = planned.carry_out_plans(Unit(0, PLANS, others)).found
     assert first.signature.feature.startswith(OURS)
     assert first.length < long.length
     assert isinstance(first.entry, Play)
@@ -417,7 +415,7 @@ def test_a_finding_is_made_shorter_and_written(
     code, out, _ = run("replay", str(path))
     assert code == 1
     assert RULE in out
-    known = Unit(0, unit.work, tuple(each.signature for each in found))
+    known = Unit(0, PLANS, tuple(each.signature for each in found))
     assert not planned.carry_out_plans(known).found
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.gate.connectors.search import search
+from kvproof.gate.connectors.search import RuleBroken, search
 from kvproof.invariants.of_bytes import LOADED
 from kvproof.live.connectors import episode
 from kvproof.live.connectors.engine import DrivenEngine
@@ -42,6 +42,11 @@ class Watched:
         monkeypatch.setattr(Layers, "backends", lambda _: set())  # the kit's layers have none
 
     @property
+    def wrong(self) -> list[Finding]:
+        """The loads of wrong bytes."""
+        return [finding for finding in self.found if finding.invariant == LOADED]
+
+    @property
     def judged(self) -> int:
         """How many blocks were compared."""
         return sum(judge.times_judged[LOADED] for judge in self.judges)
@@ -61,7 +66,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 def test_the_loads_of_a_right_store_are_judged(store: str, watched: Watched) -> None:
     subject = TestedConnector(f"tests.connectors.store:{store}")
     search(subject, EPISODES, 1, known=explained(subject))
-    assert [finding for finding in watched.found if finding.invariant == LOADED] == []
+    assert watched.wrong == []
     assert [
         why for judge in watched.judges for why in (*judge.why_off, judge.no_bytes) if why
     ] == []
@@ -84,7 +89,11 @@ class LaterInNextBlock(LoadsIntoTheNextBlock, LaterStore):
 )
 def test_a_load_of_wrong_bytes_is_found(mistake: str, watched: Watched) -> None:
     subject = TestedConnector(mistake)
-    search(subject, EPISODES, 1, shrinks=False, known=explained(subject))
-    wrong = [finding for finding in watched.found if finding.invariant == LOADED]
-    assert wrong
-    assert "has loaded it" in wrong[0].sentence
+
+    def look(*_: int) -> None:
+        if watched.wrong:
+            raise RuleBroken
+
+    search(subject, EPISODES, 1, shrinks=False, progress=look, known=explained(subject))
+    assert watched.wrong
+    assert "has loaded it" in watched.wrong[0].sentence
