@@ -187,7 +187,7 @@ def of_connector(name: str, plan: Any) -> Seen:
             continue
         step += kind in ("RunSteps", "Drain", "Restart")
         word = {"RunSteps": "Step", "ResetCache": "Reset", "PauseEngine": "Pause"}.get(kind, kind)
-        actions.append("Idle" if kind == "RunSteps" and action.times >= 16 else word)
+        actions.append("Idle" if kind == "Drain" else word)
     options = {option for option, _ in plan.options}
     has = {
         "drafter": plan.drafts_of_layers,

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.situations import SITUATIONS, of_connector
 from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.record import Fatal, Record
 from kvproof.gate.difference.result import Result
@@ -134,6 +135,22 @@ def test_the_plans_of_a_search_are_no_look_alikes() -> None:
     plans = with_plans(Plays("plans", "offloading", 3, 100), Accepts(HYBRID)).plans or ()
     assert len(plans) == 100
     assert len({(plan.engine.groups, _traffic(plan)) for plan in plans}) >= 90
+
+
+def test_what_defects_needed_is_drawn_often() -> None:
+    """Each of these situations came up in at most one plan of 50, and nothing else shows what some
+    defects of vLLM did."""
+    plans = with_plans(Plays("plans", "offloading", 3, 100), Accepts(HYBRID)).plans or ()
+    seen = [of_connector("offloading", plan) for plan in plans]
+    wanted = (
+        "an answer is longer than a block",
+        "run to idle under a pause",
+        "urgent after patient",
+        "three siblings before one step",
+        "prompts part at the edge of a block",
+    )
+    shares = {what: sum(map(SITUATIONS[what], seen)) for what in wanted}
+    assert {what for what, share in shares.items() if share < 5} == set(), shares
 
 
 def _traffic(plan: ConnectorPlan) -> tuple[tuple[str, int], ...]:

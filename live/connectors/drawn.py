@@ -3,6 +3,7 @@ prompts share beginnings, requests are aborted, and the engine's own cache is em
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise, product
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
@@ -180,6 +181,9 @@ STANDS_STEPS = (1, 4, 12, 100)
 LOOK_ALIKES_MAX = 4
 """Hypothesis draws so many plans for one at most: it often repeats parts of earlier ones."""
 
+ANSWER_BEYOND = 2
+"""Of the longest answers, so many tokens are beyond a block."""
+
 TURNS_MAX = 8
 ROUNDS_MAX = 4
 
@@ -230,7 +234,7 @@ def _shape(plan: ConnectorPlan) -> object:
     """What look-alikes have in common: the cache groups, the tokens of a step, and the lengths of
     prompts and answers."""
     prompts = (each for each in plan.actions if isinstance(each, SubmitRequest))
-    lengths = tuple((each.family, each.tokens, each.max_tokens) for each in prompts)
+    lengths = tuple((each.family, each.trunk, each.tokens, each.max_tokens) for each in prompts)
     return plan.kinds, plan.engine.groups, plan.engine.chunk_tokens, lengths
 
 
@@ -243,11 +247,15 @@ def plans(
     requests: a memory that may lose its content and fail, images, demands, other clocks of workers,
     engines that are started again or are one of several replicas, options, and a P that is unlike
     D. Of the options, half of the plans have one or two."""
+    # Between two engines, more at once has several known findings at work in a plan, and none of
+    # them alone explains it.
+    alone = not (subject.pair or subject.has_peers)
     alike = draw(st.sampled_from(sorted({each.kinds for each in kinds})))
     layers = draw(st.sampled_from([each for each in kinds if each.kinds == alike]))
     chosen = layers.engine.groups
     size = max(group.block_size for group in chosen)
-    blocks = 1 + sum(-(-(PROMPT_TOKENS_MAX + 4) // group.block_size) for group in chosen)
+    longest = PROMPT_TOKENS_MAX + size + ANSWER_BEYOND
+    blocks = 1 + sum(-(-longest // group.block_size) for group in chosen)
     attention = all(group.attention for group in chosen)
     ngrams = 2 * (attention and draw(st.integers(0, 5)) == 0)
     drafts = layers.drafts_of_layers or ngrams
@@ -262,6 +270,7 @@ def plans(
         match_unit=layers.engine.match_unit,
         retention=layers.engine.retention,
         prefix_caching=layers.engine.prefix_caching,
+        policy="priority" if alone and draw(st.integers(0, 2)) == 0 else "fcfs",
     )
     # Prompts end at a block boundary, or one token beside it, more often than elsewhere.
     boundary = st.integers(1, PROMPT_TOKENS_MAX // size).map(lambda blocks: blocks * size)
@@ -272,8 +281,15 @@ def plans(
     ).filter(lambda count: 1 <= count <= PROMPT_TOKENS_MAX)
     family = st.sampled_from(draw(st.sampled_from(TOGETHER)))
     # Few prompts, so that they come again, and longer ones after shorter ones.
-    begun = draw(st.lists(st.tuples(family, tokens), min_size=1, max_size=4, unique=True))
-    prompts = [*((*prompt, 0, 0) for prompt in begun), *draw(later_turns(begun))]
+    kinds_of_prompts = st.builds(SubmitRequest, family, tokens)
+    begun = draw(st.lists(kinds_of_prompts, min_size=1, max_size=4, unique=True))
+    longer = size - 1, size, size + 1, size + ANSWER_BEYOND
+    answers = st.sampled_from((1, 1, 2, 3, 4, *longer) if alone else (1, 2, 3, 4))
+    edges = {size, 2 * size, *(group.window for group in chosen)} - {0}
+    parting = siblings(sorted(edges))
+    equal = st.sampled_from(begun).map(lambda each: [each] * 3)
+    burst = draw(st.one_of(parting, parting, equal)) if alone else begun[:2]
+    prompts = [*begun, *draw(later_turns(begun, answers))]
     # Few images, so that a prompt needs what another one's image was evicted for.
     few = st.lists(st.tuples(WHICH, SIZES), min_size=3, max_size=4, unique=True)
     items = draw(few) if subject.has_images else []
@@ -281,19 +297,25 @@ def plans(
     if subject.has_images and draw(st.integers(0, 2)) == 0:
         pictures = [*pictures, *draw(moved(pictures[0]))]
     room = draw(encoder_room([size for _, size in items], pictures)) if subject.has_images else 0
-    submit: st.SearchStrategy[Action] = st.builds(
-        lambda prompt, *more: SubmitRequest(*prompt[:2], *more, *prompt[2:]),
-        st.sampled_from(prompts),
-        st.integers(1, 4),
-        st.sampled_from(draw(st.sampled_from(BESIDE))),
-        st.sampled_from((False,) * 9 + (True,)),
-        st.sampled_from(pictures),
-        st.sampled_from([(), (), (), *subject.demands]),
+    arrives = partial(
+        st.builds,
+        replace,
+        max_tokens=answers,
+        beside=st.sampled_from(draw(st.sampled_from(BESIDE))),
+        computes_all=st.sampled_from((False,) * 9 + (True,)),
+        images=st.sampled_from(pictures),
+        asks=st.sampled_from([(), (), (), *subject.demands]),
+        priority=st.sampled_from((0, 1, 1)) if engine.by_priority else st.just(0),
     )
+    submit = arrives(st.sampled_from([*prompts, *burst]))
+    submits = st.one_of(
+        st.tuples(submit, submit), st.tuples(*(arrives(st.just(each)) for each in burst))
+    )
+    idle = Drain() if alone else RunSteps()
     # Where nothing is lost, what was stored must be offered again.
     loses = subject.forgets and draw(st.booleans())
     stands = subject.loops if subject.loops and draw(st.integers(0, 2)) == 0 else ()
-    actions = draw(rounds(submit, engine.overlaps, loses, stands, subject.restarts))
+    actions = draw(rounds(submit, submits, idle, engine.overlaps, loses, stands, subject.restarts))
     recompute = draw(st.booleans())
     copies = Copies(draw(st.booleans()), draw(st.integers(0, 3)))
     beside: list[Options] = []
@@ -356,20 +378,32 @@ def with_images(draw: st.DrawFn, actions: Sequence[Action]) -> tuple[list[Action
 
 
 @st.composite
+def siblings(draw: st.DrawFn, edges: Sequence[int]) -> list[SubmitRequest]:
+    """Draw three prompts that part inside a block, at an edge of a block or of a window, or beside
+    it, with a tail of one token or more each."""
+    edge = draw(st.sampled_from(edges))
+    trunk = max(draw(st.sampled_from((edge - 1, edge, edge + 1, edge + edge // 2))), 1)
+    tails = st.sampled_from((1, edge - 1, edge, edge + 1, 2 * edge))
+    return [
+        SubmitRequest(family, min(trunk + draw(tails), PROMPT_TOKENS_MAX), trunk=trunk)
+        for family in (0, 1, 2)
+    ]
+
+
+@st.composite
 def later_turns(
-    draw: st.DrawFn, begun: Sequence[tuple[int, int]]
-) -> list[tuple[int, int, int, int]]:
-    """In a third of the plans, draw prompts that continue after an answer to one of the `begun`
-    prompts. Each has the family of the prompt, the number of all tokens, the position of the
-    answer, and the number of its tokens. The user's next part may be empty."""
-    turns: list[tuple[int, int, int, int]] = []
+    draw: st.DrawFn, begun: Sequence[SubmitRequest], answers: st.SearchStrategy[int]
+) -> list[SubmitRequest]:
+    """In a third of the plans, draw prompts that continue after one of these `answers`, or a part
+    of it, to one of the `begun` prompts. The user's next part may be empty."""
+    turns: list[SubmitRequest] = []
     for _ in range(draw(st.sampled_from((0, 0, 0, 0, 1, 2)))):
-        family, tokens = draw(st.sampled_from(begun))
-        room = PROMPT_TOKENS_MAX - tokens
+        first = draw(st.sampled_from(begun))
+        room = PROMPT_TOKENS_MAX - first.tokens
         if room:
-            answer = draw(st.integers(1, min(4, room)))
-            more = draw(st.integers(0, min(6, room - answer)))
-            turns.append((family, tokens + answer + more, tokens, answer))
+            answer = min(draw(answers), room)
+            tokens = first.tokens + answer + draw(st.integers(0, min(6, room - answer)))
+            turns.append(replace(first, tokens=tokens, turn=first.tokens, answer=answer))
     return turns
 
 
@@ -415,6 +449,8 @@ def encoder_room(
 def rounds(
     draw: st.DrawFn,
     submit: st.SearchStrategy[Action],
+    submits: st.SearchStrategy[Sequence[Action]],
+    idle: Action,
     overlaps: bool,
     forgets: bool,
     stands: Sequence[Who],
@@ -422,13 +458,16 @@ def rounds(
 ) -> list[Action]:
     """Draw actions in rounds: requests arrive, the engine may finish its work and lose its own
     cache or be started again, and then the same prompts may arrive again, so that they are
-    loaded."""
+    loaded. What is done under a pause is `idle` or some steps."""
     step = st.builds(RunSteps, st.integers(1, 3))
+    under_pause = st.one_of(step, st.just(idle))
+    pause = st.builds(PauseEngine, st.booleans())
     rare: list[st.SearchStrategy[Sequence[Action]]] = [
         st.tuples(st.builds(AbortRequest, st.integers(0, 3))),
         st.tuples(st.builds(AbortRequest, st.integers(0, 3))),
         st.tuples(st.builds(ResetCache, st.booleans(), st.booleans())),
-        st.tuples(st.builds(PauseEngine, st.booleans()), step, st.just(ResumeEngine())),
+        st.tuples(pause, under_pause, st.just(ResumeEngine())),
+        st.tuples(submit, pause, submit, st.just(idle), st.just(ResumeEngine())),
     ]
     if forgets:
         rare += [
@@ -440,7 +479,6 @@ def rounds(
         rare += [st.tuples(still), st.tuples(submit, step, still)]
     if overlaps:  # more steps, because an output arrives one step later
         rare.append(st.tuples(st.just(RunSteps())))
-    submits = st.tuples(submit, submit)
     turn = st.one_of(st.tuples(submit), st.tuples(submit, step), st.tuples(step), *rare)
     again_loaded: list[Action] = [Drain(), ResetCache()]
     ends: tuple[list[Action], ...] = (

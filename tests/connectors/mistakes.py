@@ -308,10 +308,10 @@ class ReportedBeforeItIsLoaded(LaterStore):
 
 @named_by(LOADED)
 class LayersAreSwapped(Store):
-    """The two layers are saved under each other's name."""
+    """Layers of one width are saved under each other's name."""
 
     def save_kv_layer(self, layer_name: str, kv_layer: Any, *args: Any, **more: Any) -> None:
-        names = list(self.caches)
+        names = [name for name, each in self.caches.items() if each.shape == kv_layer.shape]
         other = names[(names.index(layer_name) + 1) % len(names)]
         super().save_kv_layer(other, kv_layer, *args, **more)
 
@@ -384,7 +384,7 @@ class FailureOfTheWrongBlock(Store):
     def get_block_ids_with_load_errors(self) -> set[int]:
         loads = getattr(self, "_connector_metadata", None)
         blocks = [b for copies in loads.loads.values() for _, b in copies] if loads else []
-        return {max(blocks) + 1} if blocks else set()
+        return {0} if blocks else set()
 
 
 @named_by(NO_FAILURE)
