@@ -9,6 +9,7 @@ finding.
 
 import argparse
 import ast
+import functools
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -54,7 +55,7 @@ def _copy(module: str, name: str, helpers: dict[str, str], imports: Imports) -> 
     defined = _definitions(path)
     helpers[name] = ""
     used = {node.id for node in ast.walk(defined[name]) if isinstance(node, ast.Name)}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in _statements(path):
         if isinstance(node, ast.ImportFrom) and str(node.module).startswith(HELPERS):
             for alias in node.names:
                 if alias.name in used:
@@ -68,10 +69,17 @@ def _copy(module: str, name: str, helpers: dict[str, str], imports: Imports) -> 
     helpers[name] = _definition(path, name)
 
 
+@functools.cache
+def _statements(path: Path) -> list[ast.stmt]:
+    """Return the statements of a module."""
+    return ast.parse(path.read_text(encoding="utf-8")).body
+
+
+@functools.cache
 def _definitions(path: Path) -> dict[str, ast.stmt]:
     """Return the functions, classes and constants of a module by name."""
     found: dict[str, ast.stmt] = {}
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in _statements(path):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found[node.name] = node
         elif isinstance(node, ast.Assign):
