@@ -12,10 +12,13 @@ from xml.etree import ElementTree
 import pytest
 
 from kvproof.live.availability import place
+from kvproof.live.trees import Tree, environment
 from kvproof.live.trees.mirror import files
+from kvproof.model.presets import CLUSTERS
 from tests.processes import ROOT, started
 from tests.test_gate_recipes import recipe
 from tests.trees import git
+from tests.watching import live_machine
 
 pytestmark = pytest.mark.live
 
@@ -35,6 +38,17 @@ def head(tmp_path: Path) -> Path:
     return tmp_path / "head"
 
 
+def inspect_models(cache: Path) -> None:
+    """Keep in a cache folder of the gate what vLLM has found of the models of engines: to inspect
+    one takes a process that imports all of vLLM, and `test_live_trees` sees what is kept."""
+    from vllm import envs
+
+    live_machine(CLUSTERS["async-drafts"])
+    kept = environment(Tree("", place(), (cache / "trees" / "one" / "first",), ""))
+    found = Path(envs.VLLM_CACHE_ROOT) / "modelinfos"
+    shutil.copytree(found, Path(kept["VLLM_CACHE_ROOT"]) / "modelinfos")
+
+
 def on_github(clone: Path) -> "subprocess.CompletedProcess[str]":
     """Run the recipe for GitHub on the last commit of a clone, with this kvproof."""
     steps = recipe("github-workflow.yml")["jobs"]["run"]["steps"]
@@ -42,6 +56,7 @@ def on_github(clone: Path) -> "subprocess.CompletedProcess[str]":
     program = clone.parent / "bin" / "kvproof"
     program.parent.mkdir()
     cache = clone.parent / "cache"
+    inspect_models(cache)
     program.write_text(
         f'#!/bin/sh\nexec {sys.executable} -m kvproof "$@" --cache {cache} --budget {BUDGET}\n'
     )
