@@ -4,6 +4,7 @@ Entries are taken out of the real vLLM, as a release would that renamed them.
 """
 
 import ast
+import functools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -58,12 +59,18 @@ NOT_OF_VLLM = {"keys", "values", "get", "items", "name", "engine", "loads"}
 """Python's names, and those of our own connector."""
 
 
+@functools.cache
+def import_whole() -> None:
+    """Import all that the contract looks at while vLLM is whole."""
+    import kvproof.live.core.starts  # noqa: F401
+
+    contract.check()
+
+
 @pytest.fixture
 def _real_again() -> Iterator[None]:
     """The contract is looked up anew, and again when vLLM has been put together again."""
-    import kvproof.live.core.starts  # noqa: F401 (while vLLM is whole)
-
-    contract.check()
+    import_whole()
     contract.check.cache_clear()
     yield
     contract.check.cache_clear()
