@@ -1,13 +1,13 @@
 """Whether head alone breaks something: base has a fair chance to show it in runs like this one."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from zlib import crc32
 
 import pytest
 from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.record import Broken, Pair, Record
+from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Workload
 from kvproof.gate.search.fresh import AT_ONCE, FRESH_MAX
@@ -18,8 +18,8 @@ from kvproof.model import planting
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.blocks import pool
 from kvproof.model.state import Engine
-from tests.fake_sides import CRASH, RUN, Does, compared, is_like, is_tried
-from tests.two_machines import driven, result
+from tests.fake_sides import CRASH, LEAK, RUN, Does, compared, is_like, is_tried
+from tests.two_machines import broken, driven, result
 
 BROKE, HELD = Record(broken=(Broken(CRASH.need),), whole=True), Record(whole=True)
 
@@ -129,9 +129,10 @@ def test_what_base_breaks_too_is_told_if_head_does_so_more_often_in_fresh_runs(
 
 @pytest.mark.parametrize(("runs", "told"), [(FEWEST, False), (10, False), (11, True)])
 def test_what_base_breaks_too_needs_more_runs_as_it_has_many_trials(runs: int, told: bool) -> None:
-    trial = Trial(CRASH)
+    trial = Trial(CRASH, lambda _: ())
     for _ in range(runs):
-        trial.fresh.add([Pair(HELD, BROKE)])
+        both = result("run", records=(HELD,)), result("run", CRASH, records=(BROKE,))
+        trial.add(*both, fresh=True)
     trial.on_base = True
     assert trial.is_told is told
 
@@ -164,6 +165,47 @@ def test_a_defect_of_both_that_head_was_first_to_show_is_hardly_ever_told() -> N
             both.weigh_needs(lambda: True)
             told += bool(both.introduced)
     assert told <= 1
+
+
+@pytest.mark.parametrize("graver", [True, False])
+def test_beside_what_is_graver_a_break_is_tried_in_few_fresh_runs_alone(graver: bool) -> None:
+    """Variants would tell it, as they do where it is the only break."""
+    always = [CRASH] * graver
+
+    def head(workload: Workload) -> Result:
+        return result(workload.name, *always, *[LEAK] * (not is_like(workload)))
+
+    with compared(breaking(0, 0), head) as both:
+        both.drive([RUN])
+        both.confirm([RUN.name])
+        assert [one.found for one in both.introduced] == (always or [LEAK])
+        taken = [trial.counted.taken for _, trial in both.undecided.values()]
+        assert taken == [FRESH_MIN] * graver
+
+
+@pytest.mark.parametrize("by_base", [True, False])
+def test_what_follows_from_a_defect_of_base_is_not_told(by_base: bool) -> None:
+    """Head breaks a check in every run but one of four, and another one after it. Base breaks the
+    first in that one."""
+    first, turns = broken("pool_adds_up"), range(1, 4)
+
+    def side(breaks: Sequence[Break], turns: Container[int]) -> Does:
+        record = Record(broken=tuple(Broken(each.need) for each in breaks), whole=True)
+
+        def does(workload: Workload) -> Result:
+            if not is_tried(workload):
+                return result(workload.name, *breaks, records=(record,))
+            drawn = workload.episodes if isinstance(workload, Episodes) else len(workload.runs)
+            records = tuple(record if number in turns else HELD for number in range(drawn))
+            return result(workload.name, *breaks, records=records)
+
+        return does
+
+    base = side([first] * by_base, [0])
+    with compared(rare(base), side([first, LEAK], turns)) as both:
+        both.drive([RUN])
+        both.confirm([RUN.name])
+        assert (LEAK in [one.found for one in both.introduced]) is not by_base
 
 
 right_release, right_take = pool.release, pool.take

@@ -28,6 +28,7 @@ from kvproof.gate.search.variants import (
     variants,
 )
 from kvproof.model.events import Complete, Event, Schedule, Submit
+from kvproof.model.machine import ModelMachine
 from kvproof.model.plans.connector import (
     ConnectorPlan,
     Copies,
@@ -40,6 +41,8 @@ from kvproof.model.plans.engine import given
 from kvproof.model.plans.messages import Pause, Resume, Send
 from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS
+from kvproof.model.reference.blocks import pool
+from kvproof.strategies.run import Run
 from tests.fake_sides import compared, is_like, nothing
 from tests.two_machines import broken, result
 
@@ -50,9 +53,16 @@ PLAY = Play("plays:offloading:0", "offloading", PLAN)
 
 
 def test_a_plan_near_another_differs_in_one_thing_and_has_the_same_requests() -> None:
+    """Before these comes one that shares nothing with them."""
     found = plans_near(PLAY)
     assert len(found) == 1 + 8 + 4 + 2
-    for plan in found:
+    assert len({plan.actions[0] for plan in found}) > len(found) / 2
+    for after_one in found:
+        before, *others = after_one.actions
+        assert isinstance(before, SubmitRequest)
+        assert before.beside
+        assert tuple(others[:2]) == EMPTIED
+        plan = replace(after_one, actions=tuple(others[2:]))
         fields = plan.__struct_fields__
         assert sum(getattr(plan, name) != getattr(PLAN, name) for name in fields) <= 1
         emptied = Drain() in plan.actions
@@ -74,18 +84,24 @@ def events_near(run: Follow, at_once: int) -> list[tuple[Event, ...]]:
     return [taken.events for each in workloads for taken in each.runs]
 
 
-def test_a_run_near_another_has_a_few_other_events() -> None:
+def test_a_run_near_another_has_a_few_other_events_after_requests_of_its_own() -> None:
     events = (Submit("E", "r0"), *[Schedule("E"), Complete("E")] * 4)
     run = follow(CLUSTERS["full"], "run", events)
-    near = [
-        each.events for one in variants(run, 0, 8) if isinstance(one, Again) for each in one.runs
-    ]
+    near = [each for one in variants(run, 0, 8) if isinstance(one, Again) for each in one.runs]
     assert len(near) == VARIANTS_MAX
     assert len({*near}) > VARIANTS_MAX / 2
-    assert near == events_near(run, 6)
+    assert [each.events for each in near] == events_near(run, 6)
     for each in near:
-        assert {*each} <= {*events}
-        assert abs(len(each) - len(events)) <= CHANGES_MAX
+        before = each.cluster.jobs[len(run.cluster.jobs) :]
+        assert 1 <= len(before) <= 3
+        first = [number for number, event in enumerate(each.events) if event not in events]
+        assert abs(len(each.events) - len(events)) <= CHANGES_MAX + max(first) + 1
+        machine = Run(ModelMachine(each.cluster))
+        for _ in machine.follow(each.events[: max(first) + 1]):
+            pass
+        state = machine.machine.state
+        assert {name for _, name in state.ended} == {job.name for job in before}
+        assert pool.is_idle(state.engines[0])
 
 
 def test_a_plan_of_an_engine_core_has_variants_with_the_same_requests() -> None:
@@ -96,7 +112,11 @@ def test_a_plan_of_an_engine_core_has_variants_with_the_same_requests() -> None:
     assert len({*near}) == len(near) == 5 + 2 + 7
     for each in near:
         assert each.kinds == ("full",)
-        assert [a.request for a in each.actions if isinstance(a, Send)] == ["r0"]
+        before, first, *_ = each.actions
+        assert isinstance(before, Send)
+        assert before.shared == 0
+        assert first.after > sent.after
+        assert [a.request for a in each.actions if isinstance(a, Send)] == ["before", "r0"]
         assert each != plan
 
 

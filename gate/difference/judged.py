@@ -163,6 +163,13 @@ class Break:
         return Need.of(self.finding, self.death)
 
     @property
+    def kind_of_run(self) -> tuple[str, ...]:
+        """Of what kind the run is: the connector, if it is a plan for one, and the cache groups."""
+        groups = {group.kind for each in self.cluster.engines for group in each.groups}
+        kind = type(self.plan).__name__
+        return kind, getattr(self.plan, "connector", ""), *sorted(groups)
+
+    @property
     def order(self) -> tuple[bool, int]:
         """The sort key: the smallest is the run to keep."""
         return bool(self.after), self.length

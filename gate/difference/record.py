@@ -5,7 +5,7 @@ seen after each event, what was counted, and the excuses that breaks of checks n
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -354,6 +354,18 @@ class Pair(NamedTuple):
         """Whether base says in this run why head breaks something: it breaks the same check, or has
         served well by a defect of its own."""
         return need not in (*self.new_on_head, *self.unasked)
+
+    def follows(self, need: Need, of_base: Collection[Need]) -> bool:
+        """Whether a break of head, which is none of these, may follow from one of them, which base
+        breaks in other runs: head alone breaks that one in this run, and no later."""
+        if need in of_base:
+            return False
+        alone = [each for each in self.head.broken if each.need.check not in self.base.checks]
+        place = next((each.place for each in alone if each.need == need), -1)
+        return any(
+            each.place <= place and each.need.check != need.check and each.need in of_base
+            for each in alone
+        )
 
     def _is_owed(self, broken: Broken) -> bool:
         """Whether head loses performance, and base alone breaks something graver by then: what base

@@ -4,10 +4,11 @@ is tried, a need that is weighed and a quantity that costs more have the same fr
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import comb
 from typing import Protocol
 
+from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import COUNTED, Need, Pair
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Fixed, Workload
@@ -48,24 +49,20 @@ class Runs:
         self.less: Counter[Need | str] = Counter()
         self.taken = self.whole = self.apart = 0
 
-    def add(self, runs: Iterable[Pair]) -> None:
-        """Count runs. The quantities of those that a side did not take to the end say nothing."""
+    def add(self, runs: Iterable[Pair], of_base: Collection[Need] = ()) -> None:
+        """Count runs, without the breaks of head that may follow from one `of_base`. The quantities
+        of those that a side did not take to the end say nothing."""
         for pair in runs:
             self.taken += 1
             self.apart += pair.parts_at is not None
-            self.more.update(_with_like(pair.new_on_head))
+            new = (each for each in pair.new_on_head if not pair.follows(each, of_base))
+            self.more.update(_with_like(new))
             self.less.update(_with_like(Pair(pair.head, pair.base).new_on_head))
             if pair.comparable:
                 self.whole += 1
                 signs = {what: pair.worse(what) for what in COUNTED}
                 self.more.update(what for what, sign in signs.items() if sign > 0)
                 self.less.update(what for what, sign in signs.items() if sign < 0)
-
-    def join(self, other: "Runs") -> None:
-        """Count the runs that another one has counted."""
-        self.more.update(other.more)
-        self.less.update(other.less)
-        self.taken += other.taken
 
     def chance(self, what: Need | str) -> float:
         """How likely chance alone shows this so much more often on head than on base. Of a break
@@ -94,6 +91,9 @@ class TakesRuns(Protocol):
     def sides(self, workload: Workload) -> tuple[Result, Result]:
         """What base and head show of a workload."""
 
+    def broken_by_base(self, found: Break) -> set[Need]:
+        """What base breaks in runs of the kind in which head shows a break."""
+
     def run(self, name: str, number: int) -> Fixed | None:
         """One run of a workload of the search, by itself."""
 
@@ -103,13 +103,14 @@ class TakesRuns(Protocol):
 
 class FreshRuns:
     """The fresh runs of some kinds, `number` of each at once. A kind is that of a workload that has
-    shown something. `counted` are the runs so far, in so many `parts`. Who has had some parts of a
-    kind has the further ones from the part `first` on."""
+    shown something. `pairs` are the runs so far, in so many `parts`, and `counted` what they show.
+    Who has had some parts of a kind has the further ones from the part `first` on."""
 
     def __init__(
         self, both: TakesRuns, kinds: Sequence[Workload], number: int = AT_ONCE, first: int = 0
     ) -> None:
         self.counted = Runs()
+        self.pairs: list[Pair] = []
         self.parts = 0
         self._both, self._kinds, self._number, self._first = both, kinds, number, first
 
@@ -121,7 +122,9 @@ class FreshRuns:
         for kind in self._kinds:
             name = f"runs like {kind.name}, part {part + 1}"
             found.append(self._both.sides(near(kind, name, seed, APART + part, self._number)))
-            self.counted.add(pairs(*found[-1]))
+            taken = pairs(*found[-1])
+            self.pairs += taken
+            self.counted.add(taken)
         return found
 
     def take_while(self, go_on: Callable[[], bool]) -> Runs:

@@ -16,7 +16,7 @@ from kvproof.gate.difference.compare import on_head_alone
 from kvproof.gate.difference.judged import Break, shape_in_words
 from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result
-from kvproof.gate.search.fresh import CERTAIN, FRESH_MAX, LIKELY, FreshRuns, TakesRuns
+from kvproof.gate.search.fresh import CERTAIN, FRESH_MAX, LIKELY, FreshRuns, Runs, TakesRuns
 
 TRIES = 3
 """The number of runs in which one need is looked at again."""
@@ -136,5 +136,7 @@ class Needs:
     def _more_often(self, found: Break, need: Need) -> bool:
         """Whether head alone has a need in significantly more fresh runs than base alone."""
         fresh = FreshRuns(self._comparison, [found.run(found.signature.check)])
-        taken = fresh.take_while(lambda: fresh.counted.taken < FRESH_MAX)
-        return taken.chance(need) <= CERTAIN
+        fresh.take_while(lambda: fresh.counted.taken < FRESH_MAX)
+        counted = Runs()
+        counted.add(fresh.pairs, self._comparison.broken_by_base(found))
+        return counted.chance(need) <= CERTAIN

@@ -9,12 +9,18 @@ sign test says that it alone breaks this more often than base alone. They end ea
 of both are such that all of them would not tell. Then, unless base has broken it, come variants of
 the run, with a few events more, less, or at another place. Head is likelier to break something
 there, as the run was chosen by what head does: so they tell of head only while base breaks it in
-none of them.
+none of them. For the same reason a variant of the run of a cluster begins with other requests, as
+what breaks in certain states alone, whatever head does, must not be met by head again and again.
+
+What base breaks in other runs leads to further breaks. So a run in which head alone breaks such a
+check first says nothing of another one that it breaks there.
 """
+
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from kvproof.gate.difference.compare import of_one_shape, the_same
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.record import Need
+from kvproof.gate.difference.record import Need, Pair
 from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Workload
 from kvproof.gate.search.fresh import (
@@ -44,14 +50,16 @@ be for head once more."""
 class Trial:
     """What both sides show of runs like that of a break, in so many `parts` as trials were joined.
     `counted` has in how many one side alone breaks it, and `fresh` in how many of those that nobody
-    has chosen; in so many `unasked` ones head breaks it where base ends before. `on_base` says that
-    base does, and `beside` that base breaks this check in another shape. It is `explained` if base
-    says in each run that shows it why head does. `reason` says why base could not be asked, and
-    `ends` that head could not be driven any further."""
+    has chosen; neither has a break of head that may follow from what is `of_base`. In so many
+    `unasked` ones head breaks it where base ends before. `on_base` says that base does, and
+    `beside` that base breaks this check in another shape. It is `explained` if base says in each
+    run that shows it why head does. `reason` says why base could not be asked, and `ends` that head
+    could not be driven any further."""
 
-    def __init__(self, found: Break) -> None:
-        self.found, self.need = found, found.need
-        self.counted, self.fresh = Runs(), Runs()
+    def __init__(self, found: Break, of_base: Callable[[Break], Collection[Need]]) -> None:
+        self.found, self.need, self._of_base = found, found.need, of_base
+        self._fresh: list[Pair] = []
+        self._others: list[Pair] = []
         self.parts, self.unasked = 1, 0
         self.on_base = self.beside = self.explained = self.ends = False
         self.reason = ""
@@ -62,9 +70,7 @@ class Trial:
         self.ends = self.ends or bool(head.reason)
         taken = pairs(base, head)
         self.unasked += sum(self.need in pair.unasked for pair in taken)
-        self.counted.add(taken)
-        if fresh:
-            self.fresh.add(taken)
+        (self._fresh if fresh else self._others).extend(taken)
         key = self.found.key
         if self.need.excuses:
             needed = (each.need for record in base.records for each in record.needed)
@@ -77,11 +83,30 @@ class Trial:
         """Add what another trial of the same break has shown."""
         self.parts += other.parts
         self.unasked += other.unasked
-        self.counted.join(other.counted)
-        self.fresh.join(other.fresh)
+        self._fresh += other._fresh
+        self._others += other._others
         self.on_base |= other.on_base
         self.beside |= other.beside
         self.explained &= other.explained
+
+    def add_search(self, taken: Iterable[Pair]) -> None:
+        """Add the runs of the search."""
+        self._others += taken
+
+    @property
+    def fresh(self) -> Runs:
+        """What the fresh runs show."""
+        return self._runs(self._fresh)
+
+    @property
+    def counted(self) -> Runs:
+        """What all runs show."""
+        return self._runs([*self._fresh, *self._others])
+
+    def _runs(self, taken: Sequence[Pair]) -> Runs:
+        runs = Runs()
+        runs.add(taken, self._of_base(self.found))
+        return runs
 
     @property
     def is_over(self) -> bool:
@@ -141,7 +166,7 @@ def tried(
     """Try a break of head in runs of its kind, which is that of its run, or of the workload of its
     run and of the others that its process took, `size` in all. A `brief` trial has `FRESH_MIN`
     fresh runs alone. The fresh runs of so many trials `before` are left out. Raises Ended."""
-    trial, number = Trial(found), size or AT_ONCE
+    trial, number = Trial(found, both.broken_by_base), size or AT_ONCE
     parts = FRESH_MAX // number + bool(size)
     fresh = FreshRuns(both, [kind], number, before * parts)
     others = () if brief or size else variants(kind, both.seed, AT_ONCE)

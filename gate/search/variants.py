@@ -1,9 +1,13 @@
 """Runs near one: plans and events that differ from it a little. A defect that base has too, and
 that another order of steps or copies hides there in this very run, is likely to show in one of
-them: then it is not new."""
+them: then it is not new.
+
+Before each of them an engine serves other requests, and is empty again. So its blocks have other
+ids, and its free queue has another order: what breaks by chance, in states that few runs reach, is
+then as likely on base as on head, although the run was chosen as one in which head breaks it."""
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, product
+from itertools import islice, product, starmap
 from random import Random
 from typing import TypeVar
 
@@ -18,8 +22,11 @@ from kvproof.gate.difference.workload import (
     Plays,
     Workload,
 )
-from kvproof.model.events import Event
+from kvproof.model.config import Cluster, Job
+from kvproof.model.events import Complete, Continue, Event, Schedule, Submit, TransferDone
 from kvproof.model.plans.connector import (
+    PROMPT_TOKENS_MAX,
+    Beside,
     ConnectorPlan,
     Copies,
     Drain,
@@ -28,8 +35,9 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 from kvproof.model.plans.engine import EnginePlan
-from kvproof.model.plans.messages import Send
+from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Send
 from kvproof.model.plans.taken import Taken
+from kvproof.strategies.sampling.workloads import longest_prompt
 
 T = TypeVar("T")
 
@@ -39,9 +47,26 @@ VARIANTS_MAX = 48
 CHANGES_MAX = 4
 """The most events of a run that a variant has not, or has once more, or at another place."""
 
+BEFORE = "qvz"
+"""The tokens of the requests that come before the run of a cluster: one for each."""
+
+JOBS_MAX = 40
+"""A cluster with more jobs has no place for such requests."""
+
+ROUNDS = 4
+"""Rounds of events in which such a request is served."""
+
+MOMENTS = 8
+"""Moments of a loop in which such a request is served."""
+
 COPIES = [Copies(late, steps) for late, steps in product((False, True), range(4))]
 """When copies in the background are made and reported."""
 
+
+AFTER_MAX = 64
+"""The most moments of a loop before an action."""
+
+BESIDE: tuple[Beside, ...] = ("salt", "lora")
 
 EMPTIED = Drain(), ResetCache()
 """What empties the engine's own cache: a hit there may hide on one side what a load does."""
@@ -54,15 +79,15 @@ def variants(run: Workload, seed: int, at_once: int) -> list[Workload]:
     made, or one message. Requests stay as they are, so that later actions mean the same. Of the
     events of a cluster a few are left out, repeated or moved. Of other runs there are none."""
     if isinstance(run, Play):
-        plans = [*islice(_plays(run.plan), VARIANTS_MAX)]
+        plans = [*starmap(_after_another, enumerate(islice(_plays(run.plan), VARIANTS_MAX)))]
         return [
             Plays(name, run.connector, plans=some) for name, some in _parts(run, plans, at_once)
         ]
     if isinstance(run, Engine):
-        cores = [*islice(_engines(run.plan), VARIANTS_MAX)]
+        cores = [*starmap(_after_one, enumerate(islice(_engines(run.plan), VARIANTS_MAX)))]
         return [Engines(name, plans=some) for name, some in _parts(run, cores, at_once)]
     if isinstance(run, Follow):
-        taken = [Taken(run.cluster, _events(run, f"{seed} {n}")) for n in range(VARIANTS_MAX)]
+        taken = [_taken(run, Random(f"{seed} {n}")) for n in range(VARIANTS_MAX)]
         return [Again(name, run.cluster, some) for name, some in _parts(run, taken, at_once)]
     return []
 
@@ -73,9 +98,15 @@ def _parts(run: Workload, each: Sequence[T], size: int) -> Iterator[tuple[str, t
         yield f"{run.name}, variants from {at}", tuple(each[at : at + size])
 
 
-def _events(run: Follow, seed: str) -> tuple[Event, ...]:
-    """The events of a run with up to `CHANGES_MAX` changes, another one for each seed."""
-    random, events = Random(seed), [*run.events]
+def _taken(run: Follow, random: Random) -> Taken:
+    """A run after other requests, with up to `CHANGES_MAX` changes."""
+    cluster, events = run.cluster, [*run.events]
+    longest = min(longest_prompt(cluster.engines, 1), *(e.chunk_tokens for e in cluster.engines))
+    before = [
+        Job(f"before {n}", token * random.randint(1, longest), 1)
+        for n, token in enumerate(BEFORE[: random.randint(1, len(BEFORE))])
+        if longest and len(cluster.jobs) <= JOBS_MAX
+    ]
     for _ in range(random.randint(1, CHANGES_MAX)):
         at, to = (random.randrange(len(events) + 1) for _ in range(2))
         kind = random.choice(("less", "once more", "moved"))
@@ -84,7 +115,29 @@ def _events(run: Follow, seed: str) -> tuple[Event, ...]:
             del events[at : at + 1]
         if kind != "less":
             events[to:to] = one
-    return tuple(events)
+    first = [event for job in before for event in _served(cluster, job.name)]
+    return Taken(cluster.carrying(*cluster.jobs, *before), (*first, *events))
+
+
+def _served(cluster: Cluster, name: str) -> Iterator[Event]:
+    """Events that serve a request; what is not possible when its turn comes is left out."""
+    for _ in range(ROUNDS):
+        for engine in cluster.engines:
+            yield Submit(engine.name, name)
+            yield from (Schedule(engine.name), Complete(engine.name))
+            yield Continue(engine.name, name)
+            yield TransferDone(name)
+
+
+def _after_another(number: int, plan: ConnectorPlan) -> ConnectorPlan:
+    """A plan after a request that shares nothing with the others of it; of several engines the
+    plan itself, as requests go to each in turn."""
+    used = {each.beside for each in plan.actions if isinstance(each, SubmitRequest)}
+    free = [each for each in BESIDE if each not in used]
+    if plan.replicas or not free:
+        return plan
+    before = SubmitRequest(0, 1 + number * 5 % PROMPT_TOKENS_MAX, beside=free[0])
+    return replace(plan, actions=(before, *EMPTIED, *plan.actions))
 
 
 def _plays(plan: ConnectorPlan) -> Iterator[ConnectorPlan]:
@@ -99,6 +152,17 @@ def _plays(plan: ConnectorPlan) -> Iterator[ConnectorPlan]:
     for at, action in enumerate(actions):
         if not isinstance(action, SubmitRequest):
             yield replace(plan, actions=(*actions[:at], *actions[at + 1 :]))
+
+
+def _after_one(number: int, plan: EnginePlan) -> EnginePlan:
+    """A plan after a request that shares nothing with the others of it; the plan itself where no
+    client sends anything."""
+    if not plan.actions or len(plan.actions) == ACTIONS_MAX:
+        return plan
+    before = Send(0, "before", 0, 1 + number % plan.chunk_tokens % (LENGTH - 1), 1)
+    first, *rest = plan.actions
+    first = replace(first, after=min(first.after + MOMENTS, AFTER_MAX))
+    return replace(plan, actions=(before, first, *rest))
 
 
 def _engines(plan: EnginePlan) -> Iterator[EnginePlan]:
