@@ -228,12 +228,17 @@ def of_highest_id(engine: Engine, count: int) -> tuple[Engine, tuple[int, ...]]:
     return right_take(engine._replace(free=order), count)
 
 
-def test_a_rare_defect_of_both_is_not_told_of_a_head_that_does_something_else_beside() -> None:
-    """In these runs. In others it still is: of the eight sets of four runs from 10 to 41, in four
-    (14, 18, 30, 38), as fresh runs are few for what is so rare."""
+@pytest.mark.parametrize("first", [14, 18])
+def test_a_rare_defect_of_both_is_not_told_of_a_head_that_does_something_else_beside(
+    first: int,
+) -> None:
+    """Nor is it in other runs: of the 16 sets of four from 10 to 73 none tells it, and none does of
+    a head that preempts the first request or computes two tokens at most. What follows from the
+    defect told it in seven sets, and in four of those with smaller steps."""
     mistake: planting.Replaced = {"reference.blocks.pool:release": leaks}
     changed = mistake | {"reference.blocks.pool:take": of_highest_id}
-    drawn = [Episodes(f"drawn {n}", CLUSTERS["full"], n, 6, 20) for n in range(26, 30)]
+    numbers = range(first, first + 4)
+    drawn = [Episodes(f"drawn {n}", CLUSTERS["full"], n, 6, 20) for n in numbers]
     with compared(
         lambda workload: driven(workload, replaced=mistake),
         lambda workload: driven(workload, replaced=changed),
