@@ -31,7 +31,7 @@ from kvproof.gate.difference.compare import (
 from kvproof.gate.difference.judged import Break, Key
 from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.protocol import Accepts, Seen
-from kvproof.gate.difference.record import Need, Pair
+from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.result import Result, pairs, severity
 from kvproof.gate.difference.workload import (
     Engines,
@@ -369,12 +369,12 @@ class Comparison:
             return self.needs.base_does(found.need)
         return of_one_shape(found.key, self.on_base.keys_broken)
 
-    def broken_by_base(self, found: Break) -> set[Need]:
+    def breaks_of_base(self, found: Break) -> list[Break]:
         """What base breaks in runs of the kind in which head shows a break: in the search and in
         trials."""
         fresh = (base for base, _ in self._fresh.values())
         broken = (each for result in (*self.on_base.values(), *fresh) for each in result.breaks)
-        return {each.need for each in broken if each.kind_of_run == found.kind_of_run}
+        return [each for each in broken if each.kind_of_run == found.kind_of_run]
 
     def shown(self, run: Fixed) -> tuple[Result, Result]:
         """What base and head show of a run, with the breaks that have excuses. Raises Ended."""
@@ -416,7 +416,7 @@ class Comparison:
             self.unconfirmed.append(candidate)
         else:
             one = Confirmed(name, again, frozenset(head.reached), alone=alone)
-            of_base = self.broken_by_base(again)
+            of_base = {each.need for each in self.breaks_of_base(again)}
             explained = alone and any(
                 pair.explains(again.need) or pair.follows(again.need, of_base)
                 for pair in pairs(base, head)

@@ -91,7 +91,7 @@ class TakesRuns(Protocol):
     def sides(self, workload: Workload) -> tuple[Result, Result]:
         """What base and head show of a workload."""
 
-    def broken_by_base(self, found: Break) -> set[Need]:
+    def breaks_of_base(self, found: Break) -> list[Break]:
         """What base breaks in runs of the kind in which head shows a break."""
 
     def run(self, name: str, number: int) -> Fixed | None:

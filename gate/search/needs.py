@@ -138,5 +138,6 @@ class Needs:
         fresh = FreshRuns(self._comparison, [found.run(found.signature.check)])
         fresh.take_while(lambda: fresh.counted.taken < FRESH_MAX)
         counted = Runs()
-        counted.add(fresh.pairs, self._comparison.broken_by_base(found))
+        of_base = {each.need for each in self._comparison.breaks_of_base(found)}
+        counted.add(fresh.pairs, of_base)
         return counted.chance(need) <= CERTAIN

@@ -16,7 +16,7 @@ What base breaks in other runs leads to further breaks. So a run in which head a
 check first says nothing of another one that it breaks there.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kvproof.gate.difference.compare import of_one_shape, the_same
 from kvproof.gate.difference.judged import Break
@@ -56,12 +56,13 @@ class Trial:
     run that shows it why head does. `reason` says why base could not be asked, and `ends` that head
     could not be driven any further."""
 
-    def __init__(self, found: Break, of_base: Callable[[Break], Collection[Need]]) -> None:
+    def __init__(self, found: Break, of_base: Callable[[Break], Sequence[Break]]) -> None:
         self.found, self.need, self._of_base = found, found.need, of_base
         self._fresh: list[Pair] = []
         self._others: list[Pair] = []
         self.parts, self.unasked = 1, 0
-        self.on_base = self.beside = self.explained = self.ends = False
+        self.on_base = of_one_shape(found.key, (each.key for each in of_base(found)))
+        self.beside = self.explained = self.ends = False
         self.reason = ""
 
     def add(self, base: Result, head: Result, *, fresh: bool) -> None:
@@ -105,7 +106,7 @@ class Trial:
 
     def _runs(self, taken: Sequence[Pair]) -> Runs:
         runs = Runs()
-        runs.add(taken, self._of_base(self.found))
+        runs.add(taken, {each.need for each in self._of_base(self.found)})
         return runs
 
     @property
@@ -166,7 +167,7 @@ def tried(
     """Try a break of head in runs of its kind, which is that of its run, or of the workload of its
     run and of the others that its process took, `size` in all. A `brief` trial has `FRESH_MIN`
     fresh runs alone. The fresh runs of so many trials `before` are left out. Raises Ended."""
-    trial, number = Trial(found, both.broken_by_base), size or AT_ONCE
+    trial, number = Trial(found, both.breaks_of_base), size or AT_ONCE
     parts = FRESH_MAX // number + bool(size)
     fresh = FreshRuns(both, [kind], number, before * parts)
     others = () if brief or size else variants(kind, both.seed, AT_ONCE)
