@@ -71,7 +71,7 @@ class DrivenEngine(ObservedEngine):
         super().__init__(plan, clock, keeps_prompts, paired, self.first.encodes)
         self.connector, self.replica = connector, replica
         self.stands = 0
-        self.paused = False
+        self.paused = self.pauses_new = False
         self.inbox: deque[Callable[[], None]] = deque()
         self.served = self.first.changed(another, plan.dtypes)
         self.opened = Opened()
@@ -211,7 +211,7 @@ class DrivenEngine(ObservedEngine):
         """Schedule no requests, or no `new` requests, from now on."""
         from vllm.v1.core.sched.interface import PauseState
 
-        self.paused = True
+        self.paused, self.pauses_new = True, new
         state = PauseState.PAUSED_NEW if new else PauseState.PAUSED_ALL
         self._send(self.scheduler.set_pause_state, state)
 
@@ -219,7 +219,7 @@ class DrivenEngine(ObservedEngine):
         """End a pause."""
         from vllm.v1.core.sched.interface import PauseState
 
-        self.paused = False
+        self.paused = self.pauses_new = False
         self._send(self.scheduler.set_pause_state, PauseState.UNPAUSED)
 
     def step(self) -> None:
@@ -249,6 +249,11 @@ class DrivenEngine(ObservedEngine):
             self.inbox.popleft()()
 
     @property
+    def must_go_on(self) -> bool:
+        """Whether a request goes on under a pause: no new one is scheduled, and it holds blocks."""
+        return self.pauses_new and any(any(self.owners.tables(name)) for name in self.running)
+
+    @property
     def idle(self) -> bool:
         """Whether the engine has nothing to do, and no step is in flight."""
         return super().idle and not self.in_flight
@@ -261,13 +266,15 @@ class DrivenEngine(ObservedEngine):
 
     def note_waiting(self, steps: int, endless: bool) -> None:
         """Record as facts the requests that are left after `steps` steps without any change or, if
-        `endless`, with changes that do not end. An ended request among them waits for nothing, and
-        still has blocks."""
+        `endless`, with changes that do not end; under a pause, of those that hold blocks. An ended
+        request among them waits for nothing, and still has blocks."""
         free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         requests = self.scheduler.requests
         holders = {name for name in requests if any(self.owners.tables(name))}
         found = []
         for name, request in requests.items():
+            if self.paused and name not in holders:
+                continue
             lacks, others = self._lacks(request), len(holders - {name})
             found.append(
                 Waits(name, request.status.name, steps, *lacks, free, others, endless=endless)

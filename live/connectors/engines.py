@@ -124,8 +124,11 @@ class Engines:
         return alone
 
     def _wait_for_end_of_pause(self) -> bool:
-        """Whether requests may wait for the end of a pause."""
-        return any(each.paused for each in self.engines) and bool(self.running)
+        """Whether requests may wait for the end of a pause; of several engines, also for another
+        one's."""
+        alone = len(self.engines) == 1
+        paused = [each for each in self.engines if each.paused and not (alone and each.must_go_on)]
+        return bool(paused and self.running)
 
     def restart(self, another: Another = "") -> None:
         """Start an engine again that is alone; by default, none of several is."""

@@ -29,6 +29,7 @@ from kvproof.model.plans.connector import (
     PauseEngine,
     ResetCache,
     Restart,
+    ResumeEngine,
     Rows,
     RunSteps,
     Stand,
@@ -355,6 +356,11 @@ buffered = pair(
 
 PAUSED = SubmitRequest(0, 14, 5), RunSteps(5), AbortRequest(), PauseEngine(), Drain()
 
+LOADS_UNDER_A_PAUSE = (
+    *(SubmitRequest(0, 14), Drain(), ResetCache(), SubmitRequest(0, 14, 2), RunSteps()),
+    *(PauseEngine(new=True), SubmitRequest(1, 14), Drain(), ResumeEngine()),
+)
+
 PLANTED: dict[str, Planted] = {
     "an engine core takes the newest output first": Planted(
         line(
@@ -372,6 +378,15 @@ PLANTED: dict[str, Planted] = {
         ),
         lambda: played("hidden-states", *PAUSED, **saving_states(HIDDEN[0], late=True)),
         "kept_blocks_are_given_back",
+    ),
+    "a request that has loaded waits for the end of a pause, as new ones do": Planted(
+        line(
+            f"{SCHEDULER}.schedule",
+            "request_queue = self.kv_holding_waiting",
+            "request_queue = () if self._pause_state else self.kv_holding_waiting",
+        ),
+        lambda: played("simple-cpu", *LOADS_UNDER_A_PAUSE, engine=engine_of(num_blocks=64)),
+        "every_request_ends",
     ),
     "an image is free as soon as its room is taken": Planted(
         around(f"{ENCODER}.allocate", _free_before_the_step),
