@@ -148,6 +148,7 @@ SITUATIONS: dict[str, Callable[[Seen], bool]] = {
         b.priority < a.priority for a, b in combinations(s.requests, 2)
     ),
     "run to idle under a pause": lambda s: follows(s, "Pause", "Idle"),
+    "an abort at once after a request": lambda s: follows(s, "Submit", "AbortRequest"),
     "a reset at once after a request": lambda s: follows(s, "Submit", "Reset"),
     "a reset one step after a request": lambda s: follows(s, "Submit", "Step", "Reset"),
     "a step ends one token beside a block's edge": lambda s: s.chunk % s.block in (1, s.block - 1),

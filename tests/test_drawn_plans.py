@@ -148,6 +148,7 @@ def test_what_defects_needed_is_drawn_often() -> None:
         "urgent after patient",
         "three siblings before one step",
         "prompts part at the edge of a block",
+        "an abort at once after a request",
     )
     shares = {what: sum(map(SITUATIONS[what], seen)) for what in wanted}
     assert {what for what, share in shares.items() if share < 5} == set(), shares

@@ -176,9 +176,9 @@ class RunSteps(PlanPart, frozen=True, tag="Step"):
 
 class AbortRequest(PlanPart, frozen=True, tag="Abort"):
     """The client of a running or waiting request disconnects: of the request at this place in the
-    list, modulo its length."""
+    list, modulo its length. The last one is at -1."""
 
-    which: Annotated[int, Meta(ge=0, le=63)] = 0
+    which: Annotated[int, Meta(ge=-1, le=63)] = 0
 
 
 class Drain(PlanPart, frozen=True, tag=True):

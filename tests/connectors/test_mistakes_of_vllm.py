@@ -57,6 +57,7 @@ ENCODER = f"{CORE}.encoder_cache_manager:EncoderCacheManager"
 UTILS = f"{CORE}.kv_cache_utils"
 OFFLOADED = f"{V1}.offloading.scheduler:OffloadingConnectorScheduler"
 OFFLOADABLE = f"{OFFLOADED}._calc_num_offloadable_tokens"
+STORABLE = f"{V1}.offloading.scheduler:RequestOffloadState.storable_chunks"
 LMCACHE = f"{V1}.lmcache_mp_connector"
 P2P = "vllm.v1.kv_offload.tiering.p2p"
 WORKER = f"{NIXL_PLACE}.base_worker:NixlBaseConnectorWorker"
@@ -495,6 +496,18 @@ PLANTED: dict[str, Planted] = {
         ),
         lambda: played("offloading-roomy", *turns(2), options=(STORE_ANSWERS[0],)),
         LOADED,
+    ),
+    "what an aborted request has not computed is stored (vllm#49146)": Planted(
+        both(
+            line(
+                f"{OFFLOADED}._build_store_jobs",
+                "num_tokens_after_batch = req.num_computed_tokens\n",
+                "num_tokens_after_batch = req.num_tokens\n",
+            ),
+            line(STORABLE, "min(num_chunks, num_allocated_chunks, num_keyed_chunks)", "num_chunks"),
+        ),
+        lambda: played("offloading", PROMPTS[0], RunSteps(), PROMPTS[1], AbortRequest(-1), Drain()),
+        SURVIVES,
     ),
     "an answer is not stored": Planted(
         around(
