@@ -348,7 +348,7 @@ def test_features_that_decide_what_is_stored_are_named() -> None:
 
 
 OURS, WRONG = "ours", "tests.connectors.mistakes:PairsFromTheFront"
-PLANS = Plays(OURS, OURS, seed=0, episodes=12)
+PLANS = Plays(OURS, OURS, seed=0, episodes=30)
 RULE = "promised_tokens_are_loaded"
 
 
