@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from vllm.v1.outputs import ModelRunnerOutput
 
 from kvproof.live.batch import ComputedPart
@@ -36,6 +37,13 @@ def sampled(
         sampled_token_ids=[tokens(share.request) if share.samples else [] for share in parts],
         **more,
     )
+
+
+def pooled(parts: Sequence[ComputedPart], **more: Any) -> ModelRunnerOutput:
+    """The output of a step of a model that pools: a vector of each request whose part reaches the
+    end of its prompt. `more` has further fields, under vLLM's names."""
+    made = sampled(parts, {}, pooler_output=[torch.zeros(1) if e.samples else None for e in parts])
+    return replace(made, sampled_token_ids=[[] for _ in parts], **more)
 
 
 def encoded(output: Any, **more: Any) -> ModelRunnerOutput:

@@ -12,6 +12,7 @@ from tests.in_vllm import (
     NIXL,
     SCHEDULER,
     Change,
+    always,
     around,
     both,
     instead,
@@ -459,6 +460,22 @@ MISTAKES: dict[str, tuple[Change, str]] = {
             "vllm.v1.structured_output.request:StructuredOutputRequest._check_grammar_completion",
             "except Exception as e:",
             "except TimeoutError as e:",
+        ),
+        "engine_survives",
+    ),
+    "a prompt of a model that pools leaves room for an answer": (
+        always(f"{SCHEDULER}.num_sampled_tokens_per_step", 1),
+        "admitted_length_is_served",
+    ),
+    "a request that has its vector goes on": (
+        line(
+            f"{SCHEDULER}.update_from_output", "elif request.pooling_params and", "elif False and"
+        ),
+        "accepted_request_is_answered",
+    ),
+    "the vector of a request is lost": (
+        line(
+            f"{SCHEDULER}.update_from_output", "pooling_output=pooler_output", "pooling_output=None"
         ),
         "engine_survives",
     ),

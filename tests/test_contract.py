@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kvproof.cli.main import main
@@ -111,11 +112,11 @@ def started_without(_: object) -> str:
     return str(drift.value)
 
 
-def looped_without(_: object) -> str:
+def looped_without(_: object, *, pools: bool = False) -> str:
     from kvproof.live.core.starts import carried_out
 
     with pytest.raises(AdapterDrift) as drift:
-        carried_out(given())
+        carried_out(msgspec.structs.replace(given(), pools=pools))
     return str(drift.value)
 
 
@@ -124,6 +125,7 @@ WITHOUT: dict[str, Callable[[Any], str]] = {
     "engine core": played_without,
     "start-up": started_without,
     "engine loop": looped_without,
+    "pooling": functools.partial(looped_without, pools=True),
     "watching": watched_without,
 }
 """How each part that is apart from a cluster says that it does not fit."""

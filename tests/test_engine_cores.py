@@ -25,6 +25,7 @@ from kvproof.gate.side.around_scheduler import broken
 from kvproof.invariants.check import Tally
 from kvproof.invariants.registry import checks_of
 from kvproof.live import contract_check
+from kvproof.live.known.ingredients import without
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
@@ -91,6 +92,15 @@ def loses_a_late_end(plan: EnginePlan) -> bool:
     return not LATE_ENDS & {each.invariant for one in seen for each in broken(one)}
 
 
+def ends_what_pools(plan: EnginePlan) -> bool:
+    """Whether a plan has a model that pools, and its engine survives if nothing but a client ends a
+    request: `findings/engine_abort_ends_pooling_front` was at work."""
+    other = without("aborts_by_the_engine", plan) if plan.pools else None
+    return other is not None and "engine_survives" not in {
+        each.invariant for one in takes()(other) for each in broken(one)
+    }
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("engines", [160, pytest.param(400, marks=pytest.mark.nightly)])
 def test_engines_of_the_installed_release_keep_the_rules(engines: int) -> None:
@@ -105,7 +115,11 @@ def test_engines_of_the_installed_release_keep_the_rules(engines: int) -> None:
                 continue
             if found & LATE_ENDS:
                 assert loses_a_late_end(one.plan), lines(one.plan)
+            if one.died:
+                assert ends_what_pools(one.plan), lines(one.plan)
+                found -= {"engine_survives"}
             assert found <= {UNPUBLISHED, *IN_STORES, *LATE_ENDS}, lines(one.plan)
+            came["vectors"] += one.plan.pools * sum(bool(each.tokens) for each in one.requests)
             came["unpublished"] += UNPUBLISHED in found
             came["answered"] += sum(bool(each.ends) for each in one.requests)
             came["paused"] += sum(wait.paused for wait in one.waits)
@@ -125,7 +139,7 @@ def test_engines_of_the_installed_release_keep_the_rules(engines: int) -> None:
             came["left the front"] += sum(each.leaves for each in sent)
     kinds = ("served", "refused", "answered", "paused", "exited", "masks", "after reasoning")
     also = "AsyncLLM", "LLMEngine", "on planned sizes", "parts of sessions", "left the front"
-    models = "ended early", "wrong drafts", "by priority"
+    models = "ended early", "wrong drafts", "by priority", "vectors"
     fewest = min(came[kind] for kind in (*kinds, *also, *models))
     assert fewest >= 8, came
     assert came["served"] >= engines // 2, came
@@ -174,6 +188,9 @@ LIKE: dict[str, dict[str, Any]] = {
     "rejected drafts stay computed": {**REASONS, "drafts": 2},
     "a request that gives way to an urgent one goes on": {"by_priority": True},
     "a request that runs gets no block beside another one": {**COUNTED, "chunk_tokens": 4},
+    "a prompt of a model that pools leaves room for an answer": {**COUNTED, "pools": True},
+    "a request that has its vector goes on": {"pools": True},
+    "the vector of a request is lost": {"pools": True},
 }
 """What the engines have in which few would show a mistake otherwise."""
 

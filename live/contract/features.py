@@ -72,6 +72,7 @@ FEATURES = {
         "the sizing of the KV caches at the start", ("windows", "states", "engine core")
     ),
     "engine loop": ContractFeature("the loop of the engine and its messages", ("pull", "start-up")),
+    "pooling": ContractFeature("a model that pools", ("start-up",)),
 }
 
 

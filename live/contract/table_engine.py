@@ -88,4 +88,12 @@ START_UP = entries(
     ),
 )
 
-ENTRIES = (*ENGINE_CORE, *START_UP, *LOOP)
+POOLING = entries(
+    "pooling",
+    ("vllm.pooling_params:PoolingParams(task)", "what a request wants of a model that pools"),
+    (f"{OUTPUTS}:ModelRunnerOutput(pooler_output)", "the vectors of a step"),
+    (f"{ENGINE}:EngineCoreOutput.pooling_output", "the vector of a request"),
+    (f"{CORE}:EngineCore~is_pooling_model", "a model that pools"),
+)
+
+ENTRIES = (*ENGINE_CORE, *START_UP, *LOOP, *POOLING)

@@ -11,6 +11,7 @@ from kvproof.live import importing  # noqa: F401 (vLLM is imported quietly)
 
 # isort: split
 
+from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine import EngineCoreRequest, EngineCoreRequestType
 from vllm.v1.engine.core import EngineCoreProc
@@ -19,7 +20,7 @@ from vllm.v1.engine.utils import EngineZmqAddresses
 from kvproof.live import adapt, contract_check
 from kvproof.live.contract.features import KIT
 from kvproof.live.core.caches import Caches
-from kvproof.live.core.executor import LAYOUTS, Executor
+from kvproof.live.core.executor import LAYOUTS, POOLING, Executor
 from kvproof.live.core.grammars import structured
 from kvproof.live.core.layers import config_of, spec_of
 from kvproof.live.marks import mark
@@ -172,6 +173,7 @@ class Engine:
             [{n: spec_of(plan, layer) for n, layer in each.items()} for each in plan.workers()],
             memory,
             (*LAYOUTS[first:], *LAYOUTS[:first]),
+            pools=plan.pools,
         )
         if store is not None:
             store.begin()
@@ -198,7 +200,7 @@ class Engine:
     @property
     def answer_alone(self) -> int:
         """The number of tokens that the request which runs alone is answered."""
-        return min(self.plan.answer_tokens, self.max_model_len - 1)
+        return 0 if self.plan.pools else min(self.plan.answer_tokens, self.max_model_len - 1)
 
     @property
     def in_flight_steps(self) -> int:
@@ -237,19 +239,21 @@ class Engine:
         """A request as a front sends it, with these `kv_transfer_params`, and with a grammar. If it
         is `resumable`, it is a part of a session, and others follow. If it `stops`, a token of its
         model ends the answer."""
-        sampling = SamplingParams(
-            max_tokens=answer,
-            ignore_eos=True,
-            stop_token_ids=[END_ID] if stops else None,
-            extra_args={"kv_transfer_params": params} if params else None,
-            **structured(grammar),
-        )
+        sampling = None
+        if not self.plan.pools:
+            sampling = SamplingParams(
+                max_tokens=answer,
+                ignore_eos=True,
+                stop_token_ids=[END_ID] if stops else None,
+                extra_args={"kv_transfer_params": params} if params else None,
+                **structured(grammar),
+            )
         return EngineCoreRequest(
             request_id=name,
             prompt_token_ids=list(tokens),
             mm_features=None,
             sampling_params=sampling,
-            pooling_params=None,
+            pooling_params=PoolingParams(task=POOLING) if self.plan.pools else None,
             arrival_time=0.0,
             lora_request=None,
             cache_salt=None,

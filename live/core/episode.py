@@ -69,13 +69,14 @@ class Client:
     """The client of one request, and what it knows of the request. `sent_tokens` are those of the
     prompt and of the answers that it asked for, in all parts of a session; the engine took so many
     `parts`. The session is `open` until the client says that no more parts come. `steps_after` is
-    the number of steps that computed the request after the engine knew the client to be `gone`."""
+    the number of steps that computed the request after the engine knew the client to be `gone`.
+    From a model that `pools` the client gets no token but a vector, which counts as one."""
 
-    def __init__(self, sent: Send) -> None:
+    def __init__(self, sent: Send, pools: bool = False) -> None:
         self.sent = sent
         self.taken = self.gone = False
         self.tokens = self.parts = self.steps_after = 0
-        self.answer = min(sent.stops or sent.answer, sent.answer)
+        self.answer = 1 if pools else min(sent.stops or sent.answer, sent.answer)
         self.sent_tokens = len(sent.tokens) + sent.answer
         self.open = sent.stays
         self.ends: list[str] = []
@@ -97,10 +98,10 @@ class Client:
 
 
 def _answered(tokens: int) -> Client:
-    """The client of the request that ran alone, with an answer of so many tokens. Its end is
-    over: if another one comes, the request has ended twice."""
-    client = Client(Send(0, ALONE, 0, 0, tokens))
-    client.taken, client.tokens, client.ends = True, tokens, ["length"]
+    """The client of the request that ran alone, with an answer of so many tokens, or with a vector.
+    Its end is over: if another one comes, the request has ended twice."""
+    client = Client(Send(0, ALONE, 0, 0, tokens or 1))
+    client.taken, client.tokens, client.ends = True, client.answer, ["length"]
     return client
 
 
@@ -110,7 +111,8 @@ class Episode:
     def __init__(self, plan: EnginePlan, engine: Engine) -> None:
         sent = [each for each in plan.actions if isinstance(each, Send)]
         sessions = ["sessions"] * any(each.stays for each in sent)
-        contract_check.check().require(["engine loop", *sessions])
+        pooling = ["pooling"] * plan.pools
+        contract_check.check().require(["engine loop", *sessions, *pooling])
         self.plan, self.engine = plan, engine
         self.left = deque(plan.actions)
         self.countdown = self.left[0].after if self.left else 0
@@ -268,14 +270,15 @@ class Episode:
     def _send(self, one: Send) -> None:
         if one.refused and not front.drivable(one.leaves):
             return
-        if len(one.tokens) + one.answer > self.engine.max_model_len:  # the front refuses it
-            return
+        pools = self.plan.pools
+        if len(one.tokens) + one.answer * (not pools) > self.engine.max_model_len:
+            return  # the front refuses it
         params: dict[str, Any] = {}
         if one.role == "prefill":
             params = dict(TO_DECODE)
         elif one.role == "decode":
             params = offer(one, self.plan)
-        client = self.clients[one.request] = Client(one)
+        client = self.clients[one.request] = Client(one, pools)
         if not one.refused:
             words = one.grammar.split()[0] if one.grammar else ""
             request = self.engine.request(
@@ -390,7 +393,8 @@ class Episode:
                 client = self._client(each.request_id)
                 if client is None:  # a front ignores it, and a client who waits for it has no end
                     continue
-                client.tokens += len(each.new_token_ids)
+                vectors = int(self.plan.pools and each.pooling_output is not None)
+                client.tokens += len(each.new_token_ids) + vectors
                 if each.finish_reason is not None:
                     client.ends.append(str(each.finish_reason))
             answered = outputs.utility_output
@@ -449,7 +453,8 @@ class Episode:
 
     def _did(self) -> Did:
         answers = [each.tokens for each in self.clients.values() if not each.sent.refused]
-        return Did(sum(answers), self.worker.tokens, sum(map(bool, answers)))
+        tokens = 0 if self.plan.pools else sum(answers)
+        return Did(tokens, self.worker.tokens, sum(map(bool, answers)))
 
     def played(self) -> Played:
         """Play the plan. Raises AdapterDrift, also where the kit fails in another round than that

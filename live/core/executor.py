@@ -12,7 +12,7 @@ from kvproof.live.batch import Batch, ComputedPart
 from kvproof.live.core.grammars import END_OF_REASONING, known
 from kvproof.live.fakes.clock import Clock
 from kvproof.live.observer import shown
-from kvproof.live.step_output import END_ID, drafted, encoded, sampled
+from kvproof.live.step_output import END_ID, drafted, encoded, pooled, sampled
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.state import Table
 
@@ -52,6 +52,9 @@ MEMORY = frozenset({"weights", "kv_cache"})
 
 LOADS = "finished_recving"
 """The field of a report that has the loads which have ended."""
+
+POOLING = "embed"
+"""The task of a model that pools, under vLLM's name."""
 
 UNKNOWN = -1
 """A draft token that the scheduler does not know."""
@@ -115,9 +118,8 @@ class Executor:
     of reasoning with which the answer of a request begins, and `stops` the number of the token that
     ends it, if its model does. Each `misses`-th token of an answer is predicted wrongly. `asleep`
     are the parts of the memory that are given up. The `workers` of the kit, if there are any, carry
-    out the steps. A core without a start-up has the `planned` KV caches."""
-
-    supported_tasks = ("generate",)
+    out the steps. A core without a start-up has the `planned` KV caches. The workers of a model
+    that `pools` answer a request with a vector."""
 
     def __init__(
         self,
@@ -127,7 +129,9 @@ class Executor:
         specs: Sequence[Mapping[str, Any]] = (),
         memory: Sequence[int] = (),
         layouts: Sequence[str] = LAYOUTS,
+        pools: bool = False,
     ) -> None:
+        self.pools, self.supported_tasks = pools, (POOLING if pools else "generate",)
         self.drafts = self.accepts = drafts
         self.in_flight = in_flight
         self.specs, self.memory, self.layouts = specs, memory, layouts
@@ -245,7 +249,7 @@ class Executor:
             more = self.workers.execute(output, step.parts, self.batch.tables)
             self._note_loads(more.get("kv_connector_output"))
             step = step._replace(more=more, works=self.workers.clock.order.computed)
-        if count and not self._encodes:
+        if count and not (self._encodes or self.pools):
             # Sampling is a call of its own.
             self._computed.append(step)
             return StepOutput(None, lambda: None) if non_block else None
@@ -278,6 +282,8 @@ class Executor:
     def _handed_out(self, step: _Step, non_block: bool) -> Any:
         if self._encodes:
             made = encoded(step.output, **step.more)
+        elif self.pools:
+            made = pooled(step.parts, **step.more)
         else:
             made = sampled(step.parts, step.accepted, **step.more)
         for part, tokens in zip(step.parts, made.sampled_token_ids, strict=True):

@@ -100,6 +100,8 @@ def config_of(
     if plan.prefix_caching:
         further["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
     model = copy.copy(build.model_config())
+    if plan.pools:
+        model.runner_type = "pooling"
     mamba = next((each for each in plan.layers if each.kind == "mamba"), None)
     made = build.config_of(
         model,
@@ -112,6 +114,7 @@ def config_of(
         scheduling={
             "disable_hybrid_kv_cache_manager": not hybrid,
             "policy": "priority" if plan.by_priority else "fcfs",
+            "runner_type": model.runner_type,
         },
         chosen=plan.config_options,
         tokens_max=plan.max_model_len,

@@ -130,6 +130,7 @@ class Front(ABC):
         front.log_stats, front.output_handler = True, None
         front.should_execute_dummy_batch = False
         front.output_processor = OutputProcessor(None, log_stats=True)
+        front.output_processor.propagate_error = self._ended
         front.logger_manager = FakeSpace(record=self._record)
         front.do_log_stats_with_interval = lambda: None
         images = FakeSpace(stat_mm_cache=lambda: None)
@@ -144,12 +145,17 @@ class Front(ABC):
         except Exception as error:  # of vLLM's logger; the front would catch it
             self.failed = error
 
+    def _ended(self, error: Exception) -> None:
+        """Record the exception with which the front passes nothing more on."""
+        self.failed = self.failed or error
+
     def add(self, request: Any) -> None:
         """Pass a request to the engine."""
         self.front.output_processor.add_request(request, None, queue=self.queue)
 
     def take(self, outputs: Any) -> list[Any]:
-        """Pass on the outputs of a step. Raises the exception of vLLM's logger."""
+        """Pass on the outputs of a step. Raises the exception of vLLM's logger, and that with which
+        the front ends."""
         self.engine.outputs.append(outputs)
         self.passed.clear()
         self._step()
@@ -189,6 +195,7 @@ class _Asynchronous(Front):
             while self.engine.outputs:
                 self.handler.send(None)
         except StopIteration:
-            raise AdapterDrift(
-                "The front of this vLLM stops at its first output", self.kind
-            ) from None
+            if self.failed is None:
+                raise AdapterDrift(
+                    "The front of this vLLM stops at its first output", self.kind
+                ) from None

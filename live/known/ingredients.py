@@ -27,7 +27,7 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 from kvproof.model.plans.engine import EnginePlan
-from kvproof.model.plans.messages import More, Pause, Reset, Send, Sleep, Wake
+from kvproof.model.plans.messages import More, Pause, Reset, Send, Sleep, Stop, Wake
 
 T = TypeVar("T")
 Change = Callable[[Any], Any]
@@ -125,7 +125,7 @@ def _changed(kind: Any, change: Change, of: str = "actions") -> Change:
     return changed
 
 
-def _each(kind: type, **fields: Any) -> Change:
+def _each(kind: Any, **fields: Any) -> Change:
     """The plan with these fields in each of its actions of this kind."""
     return _changed(kind, lambda action: replace(action, **fields))
 
@@ -215,6 +215,13 @@ def _with_no_emptied_cache(plan: EnginePlan) -> Any:
     return _each(Pause, clear=False)(_leave_out(Reset | Sleep | Wake)(plan))
 
 
+def _with_no_abort_by_the_engine(plan: EnginePlan) -> Any:
+    """No client lets the engine end its requests: what pauses it lets them go on, and it is not
+    told to end."""
+    waits = _each(Pause | Sleep, mode="wait")
+    return waits(_leave_out(Stop)(plan))
+
+
 def _with_no_sessions(plan: EnginePlan) -> Any:
     """Each session is a request: no later parts come."""
     return _each(Send, stays=False)(_leave_out(More)(plan))
@@ -266,6 +273,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "windows": _with_full_attention,
     },
     EnginePlan: {
+        "aborts_by_the_engine": _with_no_abort_by_the_engine,
         "blocks_outermost": _plan(layout="LBNHC"),  # `VLLM_KV_CACHE_LAYOUT`
         "no_hybrid_manager": _plan(hybrid=True),
         "pipeline_stages": _layers(stage=0),

@@ -84,6 +84,9 @@ class EnginePlan(PlanPart, frozen=True):
     `override`, the number is `num_gpu_blocks_override`, and memory is plenty. With `auto`, vLLM is
     asked to fit `max_model_len` to the memory.
 
+    The model of an engine that `pools` answers a request with one vector in place of tokens, when
+    all of its prompt is computed. So a prompt may have `max_model_len` tokens.
+
     With several `shards`, the tokens of an attention block lie on that number of ranks in turn
     (decode context parallelism). In each step `drafts` tokens are predicted, and each `misses`-th
     token of an answer wrongly (0: none). A step serves at most so many `requests`, `by_priority` or
@@ -116,6 +119,7 @@ class EnginePlan(PlanPart, frozen=True):
     misses: Annotated[int, Meta(ge=0, le=8)] = 0
     requests: Annotated[int, Meta(ge=1, le=REQUESTS_MAX)] = REQUESTS_MAX
     by_priority: bool = False
+    pools: bool = False
     every_state: bool = False
     connected: bool = False
     recompute: bool = False
@@ -214,11 +218,12 @@ def lines(plan: EnginePlan) -> list[str]:
         plan.requests < REQUESTS_MAX
     )
     flags += ["by priority"] * plan.by_priority
+    flags += ["a pooling model"] * plan.pools
     flags += ["every state is kept"] * plan.every_state
     flags += ["a NIXL connector"] * plan.connected
     flags += [f"the store {plan.store}, {copies_in_words(plan.copies)}"] * bool(plan.store)
     length = "at most " * plan.auto + f"{plan.max_model_len} tokens"
-    alone = "" if plan.is_given else f", {plan.answer_tokens} of them answered"
+    alone = f", {plan.answer_tokens} of them answered" * (not (plan.is_given or plan.pools))
     return [
         f"engine: a request has {length}{alone}; "
         f"{plan.chunk_tokens} tokens a step; {counted(plan.stages, 'stage')} of "

@@ -16,6 +16,7 @@ from kvproof.model.plans.engine import KEEP_ALL, OF_KIT, EnginePlan, Kind, Layer
 from kvproof.model.plans.messages import LENGTH, Send
 from kvproof.model.plans.random_messages import (
     random_messages,
+    to_pool,
     with_burst,
     with_priorities,
     with_repeats,
@@ -73,6 +74,9 @@ PARAMETERS: dict[str, tuple[Any, ...]] = {
     "misses": (0, 0, 1, 2, 3, 4),
 }
 """By name: the values that are equally likely."""
+
+POOLED = 9
+"""Of so many plans, one has a model that pools, unless it has a store."""
 
 RINGED = 13
 """Of so many plans, one has rings if vLLM's own start-up plans its KV caches."""
@@ -150,6 +154,9 @@ def random_engine(
         plan = with_store(plan, seed, STORES if store is None else (store,))
     elif plan.overlaps or not plan.drafts:  # findings/drafts_beyond_the_answer, wrong in 0.32.0
         plan = replace(plan, actions=with_session(plan.actions, seed, length))
+    if getattr(of_plan, "pools", seed % POOLED == POOLED - 1) and not plan.store:
+        plan = replace(plan, pools=True, connected=False, recompute=False, drafts=0, misses=0)
+        return replace(plan, actions=to_pool(plan.actions, seed, length))
     return replace(
         plan, actions=with_stops(plan.actions, seed, bool(plan.drafts and plan.overlaps))
     )

@@ -210,6 +210,30 @@ def with_priorities(actions: Sequence[Action], seed: int) -> tuple[Action, ...]:
     )
 
 
+def to_pool(actions: Sequence[Action], seed: int, length: int) -> tuple[Action, ...]:
+    """The messages as clients of a model that pools send them: no request has an answer or takes
+    part in a transfer. Some prompts are as long as vLLM allows."""
+    r = Random(f"vectors of {seed}")
+    return tuple(
+        replace(
+            each,
+            own=length - each.shared if r.random() < 0.3 else each.own,
+            answer=1,
+            role="alone",
+            refused=False,
+            leaves=False,
+            grammar="",
+            thinks=0,
+            stays=False,
+            stops=0,
+        )
+        if isinstance(each, Send)
+        else each
+        for each in actions
+        if not isinstance(each, More | Arrive | Compile)
+    )
+
+
 def _send(r: Random, after: int, name: str, length: int, connected: bool) -> Send:
     """A request of at most `length` tokens."""
     role: Literal["alone", "prefill", "decode"] = "alone"
