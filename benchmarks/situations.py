@@ -166,6 +166,10 @@ SITUATIONS: dict[str, Callable[[Seen], bool]] = {
         "few requests" in s.features
         and any(b.priority < a.priority for a, b in combinations(s.requests, 2))
     ),
+    "a model that pools, and a prompt of all tokens in chunks": lambda s: (
+        "pools, a prompt of all tokens" in s.features
+        and s.chunk < max(len(r.prompt) for r in s.requests)
+    ),
 }
 """By their names: whether a plan has it."""
 
@@ -237,6 +241,8 @@ def of_engines(plan: Any) -> Seen:
         "wrong drafts": plan.misses > 0,
         "overlap": plan.overlaps,
         "few requests": plan.requests < 3,
+        "pools, a prompt of all tokens": plan.pools
+        and any(len(r.prompt) >= plan.max_model_len for r in requests),
     }
     return Seen(
         tuple((layer.kind, layer.block, layer.window) for layer in plan.layers),

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.record import Record
 from kvproof.gate.difference.result import Near, Result
-from kvproof.gate.difference.workload import Episodes, Plays, Workload
+from kvproof.gate.difference.workload import Engines, Episodes, Plays, Workload
 from kvproof.gate.search import named_features, search, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.named_features import pairs
 from kvproof.gate.search.search import Search
 from kvproof.gate.search.unseen import UNSEEN_MAX
+from kvproof.gate.side import around_scheduler
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes
 from kvproof.gate.source.parts import OFFLOADING, SIZING
 from tests.fake_sides import CRASH, OTHER, RUN, SOME, compared, nothing, shows
@@ -79,6 +80,30 @@ def test_traces_come_first_then_some_presets_then_the_others_take_turns_with_the
     # Its cluster, and what else reaches it.
     assert {f"episodes like {RUN.name}", "engines"} < {*turn}
     assert [*found.on_base] == [*found.on_head] == found.names
+
+
+def test_code_of_models_that_pool_is_driven_with_such_models_first_and_again() -> None:
+    words = frozenset({"pooling_params"})
+    changed = ChangedFunction(*SOME.split(":"), 1, "changed", words=words)
+
+    def reaching(each: Workload) -> Result:
+        return result(each.name, reached=(SOME,))
+
+    with compared(nothing, reaching) as found:
+        made = searching(
+            found,
+            changes=Changes((changed,), ()),
+            fails=lambda: len(found.names) > 400,
+        )
+        assert made.reaches()
+        made.run()
+    assert found.names[0] == "engines that pool"
+    assert "engines that pool, part 3" in found.names
+    plans = around_scheduler.single(found.workloads["engines that pool"], 4, "one")  # type: ignore[arg-type]
+    assert plans is not None
+    assert plans.plan.pools
+    again = around_scheduler.single(Engines("alike", like=plans.plan), 0, "one")
+    assert again is None or again.plan.pools
 
 
 def test_two_searches_with_one_seed_take_the_same_workloads() -> None:

@@ -53,6 +53,9 @@ IN_LOOPS = re.compile(
 )
 """What names say that the code is about something that only plans of the loop have."""
 
+POOLING = re.compile("pooling|pooler_output|runner_type")
+"""What names say that the code is about models that pool, which only engine cores have."""
+
 CONNECTING = re.compile(
     "connector|kv_transfer|external|remote|recving|invalid_block", re.IGNORECASE
 )
@@ -114,6 +117,11 @@ def connecting(functions: Iterable[ChangedFunction]) -> bool:
 def in_loops(functions: Iterable[ChangedFunction]) -> bool:
     """Whether the changed statements of these functions name what only plans of the loop have."""
     return any(map(IN_LOOPS.search, words_of(functions)))
+
+
+def pooling(functions: Iterable[ChangedFunction]) -> bool:
+    """Whether the changed statements of these functions name what only models that pool have."""
+    return any(map(POOLING.search, words_of(functions)))
 
 
 def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:

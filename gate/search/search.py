@@ -91,7 +91,8 @@ class Search:
         self.statements = [key for each in ours for key in each.statements]
         self.connected = [each.key for each in ours if each.part in CONNECTED]
         self.paired = [each.key for each in ours if each.part == NIXL]
-        self.sized = bool(parts & STARTED) or named_features.in_loops(ours)
+        self.pools = named_features.pooling(ours)
+        self.sized = bool(parts & STARTED) or named_features.in_loops(ours) or self.pools
         self.loop_only = parts <= {LOOP}
         self.named = named_features.named(ours)
         awaited = [key for each in changes.judged for key in each.awaited]
@@ -170,9 +171,14 @@ class Search:
     def _look_at_engines(self) -> None:
         """Start engines and run their loops, and note whether this reaches what is changed."""
         self.show("engines ...")
-        first = workloads.of_engines(self.comparison.seed)
-        self.comparison.confirm(self.comparison.drive([first]))
-        self.engines = bool(touched(self._called(first.name), self.changed))
+        first = self._part_of_engines(0)
+        self.comparison.confirm(self.comparison.drive(first))
+        self.engines = any(touched(self._called(each.name), self.changed) for each in first)
+
+    def _part_of_engines(self, part: int) -> list[Workload]:
+        """Random engines; before them those with models that pool, where the change names such."""
+        kinds = (True, False) if self.pools else (False,)
+        return [workloads.of_engines(self.comparison.seed, part, pools=each) for each in kinds]
 
     def _look_at_connectors(self, homes: Sequence[bool]) -> list[str]:
         """Drive connectors that vLLM ships: those whose code is changed (`homes` has True), the
@@ -380,7 +386,7 @@ class Search:
     def _of_engines(self) -> Iterator[Workload]:
         """Further engines, without end, where they reach what is changed."""
         for part in count(1) if self.engines else ():
-            yield workloads.of_engines(self.comparison.seed, part)
+            yield from self._part_of_engines(part)
 
     def _over(self) -> bool:
         return self.fails() or self._time_is_up() or self._is_known()

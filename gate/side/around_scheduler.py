@@ -36,6 +36,9 @@ there may be none."""
 CHECKS: dict[str, Check] = {check.id: check for check in checks_of(Startup, Played)} | CONTRACT
 """The checks by id: of both, and of the store that an engine may have."""
 
+POOLING = {"pools": True}
+"""What plans for models that pool have in common."""
+
 EVENTS = {Startup: START, Played: LOOP}
 """The event of what comes of a plan."""
 
@@ -160,6 +163,8 @@ def _random(workload: Engines) -> Iterator[EnginePlan]:
     seeds, like = count(workload.seed * APART), workload.like
     options = workload.config_options if like is None else like.config_options
     plans = map(random_engine, seeds) if like is None else _alike(like, seeds)
+    if workload.pools:
+        plans = (random_engine(seed, POOLING, store="") for seed in seeds)
     return (msgspec.structs.replace(plan, config_options=options) for plan in plans)
 
 
@@ -168,8 +173,9 @@ def _alike(like: EnginePlan, seeds: Iterator[int]) -> Iterator[EnginePlan]:
     common = {"given": like.is_given, "messages": bool(like.actions)}
     alike = "connected", "drafts", "misses", "stages", "requests", "by_priority"
     common |= {name: getattr(like, name) for name in alike}
+    common |= POOLING if like.pools else {}
     plans = (random_engine(seed, common, like.store) for seed in islice(seeds, TRIES))
-    same = ("kinds", "connected", "store")
+    same = ("kinds", "connected", "store", "pools")
     return (p for p in plans if all(getattr(p, name) == getattr(like, name) for name in same))
 
 
