@@ -1,6 +1,6 @@
 """The share of random plans in which a situation comes up, for connectors and for loops of engines.
 
-    python benchmarks/situations.py [--plans 300] [--seed 0] [--keep FILE] [NAME ...]
+    python -m benchmarks.situations [--plans 300] [--seed 0] [--keep FILE] [NAME ...]
 
 Each name is a connector of the kit, or `engines`. A row is a situation that defects of vLLM needed.
 A plan is only drawn, and not played, so a table takes seconds. With `--keep`, the table of a name

@@ -30,7 +30,7 @@ CONNECTORS = "distributed/kv_transfer/", "v1/kv_offload/", "v1/simple_kv_offload
 
 SETTING = re.compile(
     r"""(?:extra_config(?:\(\))?\.get|get_from_extra_config)"""
-    r"""\(\s*"(?!\w*port")(\w+)",\s*(?:("?(?:[Tt]rue|[Ff]alse)\b)|\d[\d_]*\s*[,)])"""
+    r"""\(\s*"(?!\w*port")(\w+)",\s*(?:("?(?:True|False|true|false)\b)|\d[\d_]*\s*[,)])"""
 )
 """Reads a setting of a connector whose default is a boolean, also in text, or a number that is no
 port."""
