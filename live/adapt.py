@@ -301,3 +301,16 @@ def passed_over(scheduler: Any) -> Collection[Any] | None:
     release does not keep them."""
     found: Collection[Any] | None = getattr(scheduler, "deferred_waiting", None)
     return found
+
+
+def introduce(workers: Sequence[Any], scheduler: Any) -> None:
+    """Give the scheduler's side of a connector the metadata by which other engines find its
+    workers, as vLLM's engine core does at its start."""
+    known = {rank: worker.get_handshake_metadata() for rank, worker in enumerate(workers)}
+    if None in known.values():
+        return
+    if hasattr(scheduler, "set_xfer_handshake_metadata_pp_aware"):
+        stages = {(0, rank): of_rank for rank, of_rank in known.items()}
+        scheduler.set_xfer_handshake_metadata_pp_aware(stages)
+    else:
+        scheduler.set_xfer_handshake_metadata(known)

@@ -111,7 +111,7 @@ class ObservedEngine:
         self.worker = self.workers[0]
         self.pools = shown.pools(scheduler)
         self.reports = self._aggregator() if self.plan.ranks > 1 else None
-        introduce([worker.connector for worker in self.workers], connector)
+        adapt.introduce([worker.connector for worker in self.workers], connector)
 
     def arrive(self, request: Any, prompt: str, beside: str = "") -> None:
         """Record that the engine is to get a request with this prompt, in which the letter of an
@@ -447,19 +447,6 @@ class ObservedEngine:
         for event in answer:
             self._note_event(event)
         return answer
-
-
-def introduce(workers: Sequence[Any], scheduler: Any) -> None:
-    """Give the scheduler's side of a connector the metadata by which other engines find its
-    workers, as vLLM's engine core does at its start."""
-    known = {rank: worker.get_handshake_metadata() for rank, worker in enumerate(workers)}
-    if None in known.values():
-        return
-    if hasattr(scheduler, "set_xfer_handshake_metadata_pp_aware"):
-        stages = {(0, rank): of_rank for rank, of_rank in known.items()}
-        scheduler.set_xfer_handshake_metadata_pp_aware(stages)
-    else:
-        scheduler.set_xfer_handshake_metadata(known)
 
 
 def _without(facts: Sequence[Fact], spared: set[str]) -> Iterator[Fact]:

@@ -11,7 +11,6 @@ from kvproof.live import importing  # noqa: F401 (vLLM is imported quietly)
 
 # isort: split
 
-from vllm.pooling_params import PoolingParams
 from vllm.sampling_params import SamplingParams
 from vllm.v1.engine import EngineCoreRequest, EngineCoreRequestType
 from vllm.v1.engine.core import EngineCoreProc
@@ -163,7 +162,8 @@ class Engine:
         override: int | None,
         store: Store | None = None,
     ) -> None:
-        contract_check.check().require(["start-up", *[KIT] * (store is not None)])
+        needs = ["start-up", *["pooling"] * plan.pools, *[KIT] * (store is not None)]
+        contract_check.check().require(needs)
         self.plan, self.override, self.store = plan, override, store
         first = LAYOUTS.index(plan.layout)
         self.executor = Executor(
@@ -239,8 +239,10 @@ class Engine:
         """A request as a front sends it, with these `kv_transfer_params`, and with a grammar. If it
         is `resumable`, it is a part of a session, and others follow. If it `stops`, a token of its
         model ends the answer."""
-        sampling = None
-        if not self.plan.pools:
+        sampling = pooling = None
+        if self.plan.pools:
+            pooling = adapt.first(["vllm.pooling_params:PoolingParams"])(task=POOLING)
+        else:
             sampling = SamplingParams(
                 max_tokens=answer,
                 ignore_eos=True,
@@ -253,7 +255,7 @@ class Engine:
             prompt_token_ids=list(tokens),
             mm_features=None,
             sampling_params=sampling,
-            pooling_params=PoolingParams(task=POOLING) if self.plan.pools else None,
+            pooling_params=pooling,
             arrival_time=0.0,
             lora_request=None,
             cache_salt=None,

@@ -15,9 +15,8 @@ from typing import Any
 
 from vllm.v1.core.sched.output import SchedulerOutput
 
-from kvproof.live import build
+from kvproof.live import adapt, build
 from kvproof.live.connectors.caches import allocated, layout
-from kvproof.live.connectors.observed import introduce
 from kvproof.live.connectors.worker import model_layer
 from kvproof.live.driver.nixl import Pairs, as_lists
 from kvproof.live.driver.node import Node
@@ -91,7 +90,7 @@ class Transfers:
         with set_current_vllm_config(vllm_config):
             made = type(node.connector)(vllm_config, KVConnectorRole.WORKER, caches)
             made.register_kv_caches(allocated(caches, layout(vllm_config), ratio))
-        introduce([made], node.connector)
+        adapt.introduce([made], node.connector)
         self._note_blocks(made.connector_worker)
         return made.connector_worker
 
