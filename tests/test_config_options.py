@@ -11,7 +11,7 @@ from kvproof.gate.difference.protocol import Accepts
 from kvproof.gate.difference.workload import Engine, Engines, Play
 from kvproof.gate.search import workloads
 from kvproof.gate.side.drawn_plans import with_plans
-from kvproof.gate.source.config_options import named
+from kvproof.gate.source.config_options import OPTIONS_MAX, named
 from kvproof.gate.source.files import Package
 from kvproof.model.config import Group
 from kvproof.model.errors import AdapterDrift
@@ -65,6 +65,18 @@ def test_an_attribute_names_the_option_that_it_is_made_of(tmp_path: Path) -> Non
     found = {(each.name, each.value) for each in named(["late", "shares"], [vllm], [store])}
     assert found == {("delay", n) for n in (1, 4, 16)} | {("shared", b) for b in (False, True)}
     assert named(["late", "shares"], [vllm]) == ()
+
+
+def test_what_a_line_names_itself_is_tried_before_what_is_made_of_others(tmp_path: Path) -> None:
+    """There may be more of the latter than are tried."""
+    made = "".join(f'        self.n{n} = extra_config.get("m{n}", {n})\n' for n in range(3))
+    store = "distributed/kv_transfer/store.py"
+    source = f"class Store:\n    def __init__(self, extra_config):\n{made}"
+    source += '        self.own = extra_config.get("asked", False)\n'
+    vllm = Package(package(tmp_path, {store: source}))
+    found = named(["n0", "n1", "n2", "asked"], [vllm], [store])
+    assert len(found) == OPTIONS_MAX
+    assert {each.value for each in found if each.name == "asked"} == {False, True}
 
 
 @pytest.mark.live

@@ -437,6 +437,22 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended() -> None:
                 assert ("mended", "admitted_length_is_served") in kinds
 
 
+@pytest.mark.live
+def test_an_abort_that_ends_the_front_of_both_hides_no_vector_that_is_lost() -> None:
+    """Base dies of the former by the same statement. It is no cost that head dies of each."""
+    takes()
+    alone = replace(given(), pools=True, actions=(Send(0, "r0", 0, 3, 1),))
+    aborted = replace(alone, actions=(*alone.actions, Pause(0, "abort")))
+    with fake_sides.compared(EngineSide(), EngineSide("the vector of a request is lost")) as both:
+        both.drive([Engines("engines", plans=(alone, aborted))])
+        both.confirm(["engines"])
+        both.weigh_needs(lambda: True)
+        assert {each.signature.check for each in both.on_base["engines"].breaks} == {
+            "engine_survives"
+        }
+        assert [each.found.signature.check for each in both.introduced] == ["engine_survives"]
+
+
 def _needs_more(right: Any, *arguments: Any) -> Any:
     """Ask for half more memory than the longest request takes."""
     return right(*arguments) * 3 // 2

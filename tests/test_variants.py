@@ -27,6 +27,7 @@ from kvproof.gate.search.variants import (
     VARIANTS_MAX,
     variants,
 )
+from kvproof.model.config import Job
 from kvproof.model.events import Complete, Event, Schedule, Submit
 from kvproof.model.machine import ModelMachine
 from kvproof.model.plans.connector import (
@@ -44,7 +45,7 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.blocks import pool
 from kvproof.strategies.run import Run
 from tests.fake_sides import compared, is_like, nothing
-from tests.two_machines import broken, result
+from tests.two_machines import broken, driven, result
 
 SUBMIT = SubmitRequest(0, 7, 3)
 ACTIONS = (SUBMIT, RunSteps(2), SUBMIT, ResetCache())
@@ -102,6 +103,16 @@ def test_a_run_near_another_has_a_few_other_events_after_requests_of_its_own() -
         state = machine.machine.state
         assert {name for _, name in state.ended} == {job.name for job in before}
         assert pool.is_idle(state.engines[0])
+
+
+def test_a_run_after_other_requests_is_whole_if_it_has_all_of_its_own_events() -> None:
+    """Else no excuse that head needs would count there. Of the events before, some are too many."""
+    events = (Submit("E", "r0"), *[Schedule("E"), Complete("E")] * 2)
+    cluster = CLUSTERS["full"].carrying(Job("r0", "aaaa", 2))
+    [near, *_] = variants(follow(cluster, "run", events), 0, VARIANTS_MAX)
+    assert isinstance(near, Again)
+    whole = [record.whole for record in driven(near).records]
+    assert 0 < sum(whole) < len(whole)
 
 
 def test_a_plan_of_an_engine_core_has_variants_with_the_same_requests() -> None:

@@ -211,7 +211,7 @@ class JudgedMachine(Watched):
     """A machine whose violations are recorded in a judgement and do not end its run. `known` are
     the known findings that may explain them. Several machines may share a judgement. `judged` are
     the checks that had something to judge, when the run is over, and `stands` how the requests
-    stood before the last stimulus that was given."""
+    stood before the last stimulus that was given. It `lacks` stimuli that were not possible."""
 
     def __init__(
         self,
@@ -229,6 +229,7 @@ class JudgedMachine(Watched):
         self.seen: dict[Key, int] = {}
         self.needed: dict[Key, int] = {}
         self.recorder = Recorder()
+        self.lacks = False
 
     def take(self, event: Event) -> Step:
         """Take one event."""
@@ -279,7 +280,7 @@ class JudgedMachine(Watched):
         ended, events = not dead and termination.over(self.state), tuple(self.events)
         into = self.judgement
         into.course = Course(dead, ended, self.recorder.skipped, self.judged, self.stands)
-        into.records.append(self.recorder.made(whole=ended and not self.recorder.skipped))
+        into.records.append(self.recorder.made(whole=ended and not self.lacks))
         into.taken.append(Taken(self.cluster, events))
         super().close()
 
@@ -320,15 +321,17 @@ def driven(
         return judgement
     for run in workload.runs:
         with closing(make(run.cluster)) as machine:
-            _follow(Run(machine, checks), machine, run.events)
+            _follow(Run(machine, checks), machine, run)
     return judgement
 
 
-def _follow(run: Run, machine: JudgedMachine, events: Iterable[Event]) -> None:
-    """Take the stimuli of these events, and drive the run to its end."""
+def _follow(run: Run, machine: JudgedMachine, taken: Taken) -> None:
+    """Take the stimuli of a run, and drive it to its end."""
     before = machine.state
-    for before, taken in run.follow(events):  # noqa: B007 (the last one is looked at)
-        machine.recorder.skipped += not (taken or run.dead)
+    for number, (before, possible) in enumerate(run.follow(taken.events)):  # noqa: B007 (see below)
+        skipped = not (possible or run.dead)
+        machine.recorder.skipped += skipped
+        machine.lacks |= skipped and number >= taken.before
     machine.stands = standing(before)
     drain(run, next((i.id for i in run.invariants if i.kind == "eventually"), None))
     machine.judged = tuple(name for name, times in run.tally.judged.items() if times)

@@ -357,14 +357,17 @@ class Pair(NamedTuple):
 
     def follows(self, need: Need, of_base: Collection[Need]) -> bool:
         """Whether a break of head, which is none of these, may follow from one of them, which base
-        breaks in other runs: head alone breaks that one in this run, and no later."""
+        breaks in other runs: head alone breaks that one in this run, and no later. A leak may have
+        graver consequences; what is less grave has none, and would hide what fails a run."""
         if need in of_base:
             return False
+        least = max(severity_of(need.check), Severity.LEAK)
         alone = [each for each in self.head.broken if each.need.check not in self.base.checks]
         place = next((each.place for each in alone if each.need == need), -1)
         return any(
             each.place <= place and each.need.check != need.check and each.need in of_base
             for each in alone
+            if severity_of(each.need.check) <= least
         )
 
     def _is_owed(self, broken: Broken) -> bool:

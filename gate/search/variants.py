@@ -116,7 +116,7 @@ def _taken(run: Follow, random: Random) -> Taken:
         if kind != "less":
             events[to:to] = one
     first = [event for job in before for event in _served(cluster, job.name)]
-    return Taken(cluster.carrying(*cluster.jobs, *before), (*first, *events))
+    return Taken(cluster.carrying(*cluster.jobs, *before), (*first, *events), len(first))
 
 
 def _served(cluster: Cluster, name: str) -> Iterator[Event]:

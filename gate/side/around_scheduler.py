@@ -16,6 +16,7 @@ from kvproof.invariants.registry import checks_of
 from kvproof.live.connectors import judging
 from kvproof.live.connectors.judging import CONTRACT
 from kvproof.live.contract.lookup import last_line
+from kvproof.live.known.ingredients import without
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import BEHAVIOUR, Past
 from kvproof.model.facts.loop import Played
@@ -222,6 +223,10 @@ def _feature(seen: Startup | Played, finding: Finding) -> str:
         parts.append(f"a {EVENTS[type(seen)].lower()}")
     if isinstance(seen, Startup) and finding.invariant == "admitted_length_is_served":
         parts.append("lacks a block" if seen.lacks <= 1 else "lacks blocks")
+    if isinstance(seen, Played) and seen.plan.pools and finding.invariant == engine_survives.id:
+        # findings/engine_abort_ends_pooling_front hides no vector that is lost.
+        ends = without("aborts_by_the_engine", seen.plan) is not None
+        parts.append("the engine may end requests" if ends else "clients alone end requests")
     return ", ".join(parts)
 
 

@@ -61,11 +61,13 @@ def named(
     words = frozenset(words)
     found = [each.module(file) for file in files for each in packages if file in each.files]
     made = (_made_of(words, module) for module in found if module is not None)
-    wanted = words.union(*made) - MODELLED
+    made_of = frozenset[str]().union(*made)
     first, *others = ([*_options(each), *_settings(each)] for each in packages)
     shared = set(first).intersection(*others)
-    options = (each for each in first if each.name in wanted and each in shared)
-    return tuple(dict.fromkeys(options))[:OPTIONS_MAX]
+    options = [each for each in first if each in shared and each.name not in MODELLED]
+    # What a changed line names itself comes before what is made of it.
+    wanted = [e for names in (words, made_of) for e in options if e.name in names]
+    return tuple(dict.fromkeys(wanted))[:OPTIONS_MAX]
 
 
 def _settings(package: Package) -> Iterator[ConfigOption]:
