@@ -130,7 +130,7 @@ class _Work:
         if new:
             self.seen.update(new)
             events = tuple(stimulus(step.event) for step in steps)
-            entry = CorpusEntry(_arrived(cluster, events), events, steps_among(shown))
+            entry = CorpusEntry(_arrived(cluster, events), events, shows=steps_among(shown))
             self.kept.append(KeptRun(entry, new))
 
     def shorten(self) -> None:

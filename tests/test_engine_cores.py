@@ -116,6 +116,7 @@ def test_engines_of_the_installed_release_keep_the_rules(engines: int) -> None:
             if found & LATE_ENDS:
                 assert loses_a_late_end(one.plan), lines(one.plan)
             if one.died:
+                assert one.died.place == "AssertionError in process_outputs"
                 assert ends_what_pools(one.plan), lines(one.plan)
                 found -= {"engine_survives"}
             assert found <= {UNPUBLISHED, *IN_STORES, *LATE_ENDS}, lines(one.plan)

@@ -103,7 +103,8 @@ def test_code_of_models_that_pool_is_driven_with_such_models_first_and_again() -
     assert plans is not None
     assert plans.plan.pools
     again = around_scheduler.single(Engines("alike", like=plans.plan), 0, "one")
-    assert again is None or again.plan.pools
+    assert again is not None
+    assert again.plan.pools
 
 
 def test_two_searches_with_one_seed_take_the_same_workloads() -> None:

@@ -25,6 +25,7 @@ from kvproof.gate.difference.record import (
 )
 from kvproof.gate.difference.workload import (
     Again,
+    Engine,
     Episodes,
     Fixed,
     Follow,
@@ -164,10 +165,14 @@ class Break:
 
     @property
     def kind_of_run(self) -> tuple[str, ...]:
-        """Of what kind the run is: the connector, if it is a plan for one, and the cache groups."""
+        """Of what kind the run is: the connector, if it is a plan for one, and the cache groups; of
+        an engine core the kinds of layers, the connector or store, and whether its model pools."""
+        if isinstance(self.plan, Engine):
+            core = self.plan.plan
+            parts = core.store, "connected" * core.connected, "pools" * core.pools
+            return "engine core", *parts, *core.kinds
         groups = {group.kind for each in self.cluster.engines for group in each.groups}
-        kind = type(self.plan).__name__
-        return kind, getattr(self.plan, "connector", ""), *sorted(groups)
+        return self.plan.connector if self.plan is not None else "", *sorted(groups)
 
     @property
     def order(self) -> tuple[bool, int]:

@@ -64,6 +64,7 @@ class Trial:
         self.on_base = of_one_shape(found.key, (each.key for each in of_base(found)))
         self.beside = self.explained = self.ends = False
         self.reason = ""
+        self._known: dict[bool, Runs] = {}
 
     def add(self, base: Result, head: Result, *, fresh: bool) -> None:
         """Add what both show of some runs."""
@@ -72,6 +73,7 @@ class Trial:
         taken = pairs(base, head)
         self.unasked += sum(self.need in pair.unasked for pair in taken)
         (self._fresh if fresh else self._others).extend(taken)
+        self._known.clear()
         key = self.found.key
         if self.need.excuses:
             needed = (each.need for record in base.records for each in record.needed)
@@ -86,6 +88,7 @@ class Trial:
         self.unasked += other.unasked
         self._fresh += other._fresh
         self._others += other._others
+        self._known.clear()
         self.on_base |= other.on_base
         self.beside |= other.beside
         self.explained &= other.explained
@@ -93,21 +96,25 @@ class Trial:
     def add_search(self, taken: Iterable[Pair]) -> None:
         """Add the runs of the search."""
         self._others += taken
+        self._known.clear()
 
     @property
     def fresh(self) -> Runs:
         """What the fresh runs show."""
-        return self._runs(self._fresh)
+        return self._runs(fresh=True)
 
     @property
     def counted(self) -> Runs:
         """What all runs show."""
-        return self._runs([*self._fresh, *self._others])
+        return self._runs(fresh=False)
 
-    def _runs(self, taken: Sequence[Pair]) -> Runs:
-        runs = Runs()
-        runs.add(taken, {each.need for each in self._of_base(self.found)})
-        return runs
+    def _runs(self, *, fresh: bool) -> Runs:
+        """What the fresh runs or all runs show, counted once after each that was added."""
+        if fresh not in self._known:
+            runs = self._known[fresh] = Runs()
+            taken = self._fresh if fresh else [*self._fresh, *self._others]
+            runs.add(taken, {each.need for each in self._of_base(self.found)})
+        return self._known[fresh]
 
     @property
     def is_over(self) -> bool:

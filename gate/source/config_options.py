@@ -30,10 +30,10 @@ CONNECTORS = "distributed/kv_transfer/", "v1/kv_offload/", "v1/simple_kv_offload
 
 SETTING = re.compile(
     r"""(?:extra_config(?:\(\))?\.get|get_from_extra_config)"""
-    r"""\(\s*"(?!\w*port")(\w+)",\s*(?:("?(?:True|False|true|false)\b)|\d[\d_]*\s*[,)])"""
+    r"""\(\s*"(?!\w*(?:port|threads|workers|jobs)")(\w+)",\s*(?:("?(?:True|False|true|false)\b)|\d[\d_]*\s*[,)])"""
 )
 """Reads a setting of a connector whose default is a boolean, also in text, or a number that is no
-port."""
+port and counts no threads."""
 
 OPTIONS_MAX = 8
 """The most options that are tried."""

@@ -218,8 +218,11 @@ def _with_no_emptied_cache(plan: EnginePlan) -> Any:
 def _with_no_abort_by_the_engine(plan: EnginePlan) -> Any:
     """No client lets the engine end its requests: what pauses it lets them go on, and it is not
     told to end."""
-    waits = _each(Pause | Sleep, mode="wait")
-    return waits(_leave_out(Stop)(plan))
+
+    def waits(action: Pause | Sleep) -> Pause | Sleep:
+        return replace(action, mode="wait") if action.mode == "abort" else action
+
+    return _changed(Pause | Sleep, waits, "actions")(_leave_out(Stop)(plan))
 
 
 def _with_no_sessions(plan: EnginePlan) -> Any:
