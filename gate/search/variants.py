@@ -3,8 +3,8 @@ that another order of steps or copies hides there in this very run, is likely to
 them: then it is not new.
 
 Before each of them an engine serves other requests. So its blocks have other ids, and its free
-queue has another order: what breaks by chance, in states that few runs reach, is
-then as likely on base as on head, although the run was chosen as one in which head breaks it."""
+queue has another order: what breaks by chance, in states that few runs reach, is then as likely on
+base as on head, although the run was chosen as one in which head breaks it."""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice, product, starmap

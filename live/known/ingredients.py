@@ -216,8 +216,8 @@ def _with_no_emptied_cache(plan: EnginePlan) -> Any:
 
 
 def _with_no_abort_by_the_engine(plan: EnginePlan) -> Any:
-    """No client lets the engine end its requests: what pauses it lets them go on, and it is not
-    told to end."""
+    """No client lets the engine end its requests: a pause that would abort them waits for them, and
+    the engine is not told to end."""
 
     def waits(action: Pause | Sleep) -> Pause | Sleep:
         return replace(action, mode="wait") if action.mode == "abort" else action
