@@ -138,10 +138,7 @@ class GateCost(GateDifference, frozen=True, kw_only=True):
 
 class GateRan(OutputPart, frozen=True, kw_only=True):
     """What was run on each side: workloads that replay a trace, workloads of random episodes, and
-    steps of vLLM. `unseen` is how many abstract steps, each in one feature, the next step that
-    executes what is changed in a function is expected to show that are new: the largest of all
-    changed functions. The search may end where it is not above `unseen_max`. Both are absent where
-    nothing was run. `compared` runs of schedulers and connectors were taken by both sides, and in
+    steps of vLLM. `compared` runs of schedulers and connectors were taken by both sides, and in
     `differing` of these something that can be seen was not equal."""
 
     traces: int
@@ -149,8 +146,6 @@ class GateRan(OutputPart, frozen=True, kw_only=True):
     steps: int
     compared: int = 0
     differing: int = 0
-    unseen: Maybe[float] = UNSET
-    unseen_max: Maybe[float] = UNSET
 
 
 class GateFound(OutputPart, frozen=True, kw_only=True):

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kvproof.gate.difference.result import Near
 from kvproof.gate.source.changes import ChangedFunction, Changes, changed
 from kvproof.gate.source.probes import Probes, _Loader
 from kvproof.gate.source.reach import Reached, reached
@@ -217,30 +216,6 @@ def test_a_removed_function_is_reached_on_base(tmp_path: Path) -> None:
     assert base.ran(lambda m: m.gone())
 
 
-def test_each_step_has_the_functions_of_which_it_executes_the_change(tmp_path: Path) -> None:
-    _, head = edited(tmp_path, ("total += 1", "total += 2"))
-    with reached(head.probes) as found:
-        for x, names in ((0, ["a"]), (2, ["b", "c", "c"]), (3, ["b"])):
-            head.module.rare(x)
-            found.note(names)
-        head.module.rare(4)  # after the last step
-    assert found.near == {head.function.key: Near(2, {"b": 2, "c": 1})}
-    assert head.function.ran(found.keys)
-
-
-@pytest.mark.parametrize(("of_cluster", "near"), [(True, {"b": 1, "c": 2}), (False, {"b": 1})])
-def test_what_a_constructor_does_is_near_each_later_step_of_a_cluster(
-    tmp_path: Path, of_cluster: bool, near: dict[str, int]
-) -> None:
-    _, head = edited(tmp_path, ("self.kept = 2", "self.kept = 1"))
-    with reached(head.probes, of_cluster) as found:
-        found.note(["a"])
-        head.module.Kept()
-        for name in ("b", "c", "c"):
-            found.note([name])
-    assert found.near == {head.function.key: Near(sum(near.values()), near)}
-
-
 EVERY_KIND = """
 seen = []
 
@@ -366,7 +341,7 @@ def test_the_files_are_imported_with_their_calls(
     finally:
         for name in [each for each in sys.modules if each.partition(".")[0] == "v1"]:
             del sys.modules[name]
-    assert functions(found) == {"rare", "rare@"}
+    assert functions(found) == {"rare"}
     assert head.function.ran(found.keys)
     assert type(module.__spec__.loader) is not type(other.__spec__.loader)
     assert not [*tree.rglob("block_pool*.pyc")]

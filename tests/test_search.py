@@ -11,13 +11,12 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.protocol import KitConnector
 from kvproof.gate.difference.record import Record
-from kvproof.gate.difference.result import Near, Result
+from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Engines, Episodes, Plays, Workload
 from kvproof.gate.search import named_features, search, workloads
 from kvproof.gate.search.comparison import Comparison
 from kvproof.gate.search.named_features import pairs
 from kvproof.gate.search.search import Search
-from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.source.changes import USED, ChangedFunction, Changes
 from kvproof.gate.source.parts import OFFLOADING, SIZING
@@ -41,10 +40,6 @@ def changing(*keys: str, statements: tuple[str, ...] = (), part: str = "") -> Ch
     return Changes(tuple(made), ())
 
 
-SEEN = {SOME: Near(1, {"a": 1})}
-"""One step near the change."""
-
-
 def searching(both: Comparison, **options: Any) -> Search:
     given: dict[str, Any] = {
         "changes": changing(SOME),
@@ -64,8 +59,8 @@ def some_presets() -> Callable[[], bool]:
 def test_traces_come_first_then_some_presets_then_the_others_take_turns_with_the_rest() -> None:
     def full(each: Workload) -> Result:
         """One cluster executes the change, and others may reach the function."""
-        near = SEEN if isinstance(each, Episodes) and each.cluster.name == "full" else {}
-        return replace(nothing(each), watched=True, near=near)
+        there = isinstance(each, Episodes) and each.cluster.name == "full"
+        return replace(nothing(each), watched=True, reached=(SOME,) * there)
 
     with compared(nothing, full) as found:
         searching(found, fails=some_presets()).run()
@@ -119,13 +114,16 @@ def test_two_searches_with_one_seed_take_the_same_workloads() -> None:
 
 FURTHER = ["further traces", "presets", "further presets and traces"]
 
-KNOWN = {SOME: Near(1000, {"a": 1000})}
-"""Steps near the change, all alike."""
+
+@pytest.fixture
+def _known_by_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of workloads that execute the change keeps no search from its end."""
+    monkeypatch.setattr(search, "UNSEEN_MAX", 1.0)
 
 
 def knowing(each: Workload, *reached: str) -> Result:
-    """A workload that knows the change."""
-    return replace(result(each.name, reached=(SOME, *reached)), near=KNOWN)
+    """A workload that executes the change, and more."""
+    return result(each.name, reached=(SOME, *reached))
 
 
 def parting(of: Callable[[Workload], Result]) -> Callable[[Workload, int], Result]:
@@ -137,6 +135,7 @@ def parting(of: Callable[[Workload], Result]) -> Callable[[Workload, int], Resul
     return made
 
 
+@pytest.mark.usefixtures("_known_by_few")
 def test_the_search_ends_where_the_change_is_known() -> None:
     """Not before each pair of features was driven, though starts, which come first, know it."""
     with compared(nothing, knowing) as found:
@@ -152,6 +151,7 @@ def test_the_search_ends_where_the_change_is_known() -> None:
     assert len(clusters) < len(workloads.of_presets(0)) / 2
 
 
+@pytest.mark.usefixtures("_known_by_few")
 def test_the_search_goes_on_where_the_sides_part() -> None:
     """What a change does is not known where it does something."""
     limit = 2 * len(workloads.of_presets(0))
@@ -162,6 +162,7 @@ def test_the_search_goes_on_where_the_sides_part() -> None:
     assert len(found.names) > limit
 
 
+@pytest.mark.usefixtures("_known_by_few")
 def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None:
     """But for one that only raises an exception, which is not awaited."""
     changes = changing(SOME, statements=(SOME, "x", "y"))
@@ -175,6 +176,7 @@ def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None
     assert sum("random" in name for name in found.names) == search.SAMPLED_AT_ONCE
 
 
+@pytest.mark.usefixtures("_known_by_few")
 @pytest.mark.parametrize("part", [USED, "scheduler"])
 def test_what_no_run_executes_is_looked_for_where_it_has_to_be_judged(part: str) -> None:
     """A function outside that the accounting uses may never be called. One of the accounting is
@@ -190,14 +192,26 @@ def test_what_no_run_executes_is_looked_for_where_it_has_to_be_judged(part: str)
     assert (known <= limit) is (part == USED)
 
 
-def test_the_search_goes_on_where_a_step_may_show_something_new() -> None:
-    few = {SOME: Near(10, {"a": 10})}
-    with compared(nothing, lambda each: replace(nothing(each), near=few)) as found:
+def test_the_search_goes_on_until_few_of_further_workloads_may_show_something() -> None:
+    with compared(nothing, nothing) as found:
         made = searching(found)
         made.run()
-    assert len(found.names) * few[SOME].steps > 1 / UNSEEN_MAX
+        [number] = found.executing(made.changes.accounting)
+    assert 0 <= number - 3 / search.UNSEEN_MAX < len(FURTHER) * search.SAMPLED_AT_ONCE
     assert made.not_run
     assert not made.missing
+
+
+def test_of_traces_none_counts_and_of_plans_none_where_clusters_execute_a_change() -> None:
+    changed = changing(SOME, "v1/other.py:gone").accounting
+    plans = [Plays(f"plans {number}", "store") for number in range(3)]
+    with compared(lambda each: result(each.name, reached=("v1/other.py:gone",)), nothing) as found:
+        for drawn, number in ((plans, 3), (workloads.of_presets(0)[:2], 2)):
+            found.drive(drawn)
+            assert found.executing(changed) == [number, number]
+    with compared(nothing, nothing) as found:
+        found.drive([RUN, *plans])
+        assert found.executing(changed) == [0, 0]
 
 
 def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:

@@ -49,13 +49,12 @@ from kvproof.model.step import Step
 from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
-from kvproof.strategies.sampling.abstract_steps import abstract_steps
 from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.shrinking import length
 
 Note = Callable[[Iterable[str]], None]
-"""Called after each step of a watched run with its abstract steps."""
+"""Called after each part of a plan with what the part shows, in words without names and numbers."""
 
 STATEMENT_MAX = 80
 """Characters of a statement that are shown."""
@@ -223,10 +222,8 @@ class JudgedMachine(Watched):
         machine: Machine,
         known: Iterable[KnownFinding] = (),
         judgement: Judgement | None = None,
-        note: Note | None = None,
     ) -> None:
         super().__init__(machine, known)
-        self.note = note
         self.judged: tuple[str, ...] = ()
         self.stands: tuple[Stands, ...] = ()
         self.judgement = Judgement() if judgement is None else judgement
@@ -242,8 +239,6 @@ class JudgedMachine(Watched):
         self.events.append(step.event)
         self.judgement.steps += 1
         self.recorder.step(step, self.shown())
-        if self.note is not None:
-            self.note(abstract_steps(self.cluster, step))
         return step
 
     def note_excused(self, step: Step, findings: Sequence[Finding]) -> None:
@@ -309,7 +304,6 @@ def driven(
     make_machine: MakeMachine,
     invariants: Iterable[Check] = tuple(CHECKS.values()),
     known: Iterable[KnownFinding] = (),
-    note: Note | None = None,
 ) -> Judgement:
     """What a machine breaks in a workload. A stimulus that is not possible when its turn comes is
     skipped, because this machine made other choices; then the run is driven to its end. Random
@@ -317,7 +311,7 @@ def driven(
     judgement, checks, explaining = Judgement(), tuple(invariants), tuple(known)
 
     def make(cluster: Cluster) -> JudgedMachine:
-        return JudgedMachine(make_machine(cluster), explaining, judgement, note)
+        return JudgedMachine(make_machine(cluster), explaining, judgement)
 
     if isinstance(workload, Episodes):
         seed, number, steps = workload.seed, workload.episodes, workload.steps

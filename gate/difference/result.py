@@ -1,6 +1,5 @@
 """The result of a workload on one machine, as plain data that another process can read."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -12,14 +11,6 @@ from kvproof.model.plans.taken import Taken
 from kvproof.model.severity import Severity
 
 
-class Near(Struct, frozen=True, forbid_unknown_fields=True):
-    """The steps of a workload that executed the change of one function: how many, and the number of
-    those with each abstract step."""
-
-    steps: int
-    kinds: dict[str, int]
-
-
 class Result(Struct, frozen=True, forbid_unknown_fields=True):
     """What a workload did on one machine.
 
@@ -28,10 +19,9 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     names the cache groups of each run of a connector. `taken` are the runs of random episodes, and
     `excused` the breaks that have excuses: both only where they were asked for. `reached` has the
     changed files, functions and statements that were reached, as `Look` names them, where the run
-    was `watched`; then `near` has the steps that executed the change of each changed function.
-    `course` is how the last run was taken. `without_loops` says why some loops of engines could not
-    be driven, and what their start-ups show is there; `unconnected` counts the start-ups without a
-    loop because their connector has no place for the layers.
+    was `watched`. `course` is how the last run was taken. `without_loops` says why some loops of
+    engines could not be driven, and what their start-ups show is there; `unconnected` counts the
+    start-ups without a loop because their connector has no place for the layers.
     """
 
     name: str
@@ -44,7 +34,6 @@ class Result(Struct, frozen=True, forbid_unknown_fields=True):
     excused: tuple[Break, ...] = ()
     reached: tuple[str, ...] = ()
     watched: bool = False
-    near: dict[str, Near] = {}
     course: Course = NOT_TAKEN
     without_loops: str = ""
     unconnected: int = 0
@@ -106,20 +95,9 @@ def joined(name: str, parts: Sequence[Result]) -> Result:
         excused=tuple(each for part in parts for each in part.excused),
         reached=tuple(sorted({key for part in parts for key in part.reached})),
         watched=all(part.watched for part in parts),
-        near=_near(parts),
         without_loops=next((part.without_loops for part in parts if part.without_loops), ""),
         unconnected=sum(part.unconnected for part in parts),
     )
-
-
-def _near(parts: Sequence[Result]) -> dict[str, Near]:
-    """The steps near each change in all parts."""
-    steps: Counter[str] = Counter()
-    kinds: dict[str, Counter[str]] = {}
-    for key, near in (item for part in parts for item in part.near.items()):
-        steps[key] += near.steps
-        kinds.setdefault(key, Counter()).update(near.kinds)
-    return {key: Near(steps[key], dict(kinds[key])) for key in kinds}
 
 
 def severity(found: Break) -> Severity:

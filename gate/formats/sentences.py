@@ -22,7 +22,6 @@ from kvproof.reports.gate_output import (
     GateFunction,
     GateLost,
     GatePlace,
-    GateRan,
     GateTree,
 )
 from kvproof.reports.terminal import shell_word
@@ -329,18 +328,7 @@ def ran(gate: Gate) -> str:
     return (
         f"on each side {counted(gate.ran.traces, 'recorded run')} and "
         f"{counted(gate.ran.sampled, 'random run')} of vLLM's scheduler, "
-        f"{counted(gate.ran.steps, 'step')} in all{_unseen(gate.ran)}"
-    )
-
-
-def _unseen(ran: GateRan) -> str:
-    """How well the runs know what is near the change."""
-    if ran.unseen is UNSET or ran.unseen_max is UNSET:
-        return ""
-    expected, enough = round(100 * ran.unseen, 1), round(100 * ran.unseen_max)
-    return (
-        f"; of the next 100 steps near the change, about {expected:g} would show something that no "
-        f"run has shown (the search may end at {enough})"
+        f"{counted(gate.ran.steps, 'step')} in all"
     )
 
 

@@ -9,7 +9,7 @@ where base served wrong tokens is no reason against a pull request (`Pair.new_on
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -35,7 +35,9 @@ from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.result import Result, pairs, severity
 from kvproof.gate.difference.workload import (
     Engines,
+    Episodes,
     Fixed,
+    Follow,
     Play,
     Plays,
     Workload,
@@ -47,9 +49,9 @@ from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.pairing import together
 from kvproof.gate.search.side import Side
 from kvproof.gate.search.trial import TRIES_IN_ALL, Trial, tried
-from kvproof.gate.search.unseen import ShownNear, unseen
 from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.drawn_plans import accepted_by_both, one_sided, past_deaths, with_plans
+from kvproof.gate.source.changes import ChangedFunction
 from kvproof.gate.source.statements import Places
 from kvproof.live.reproducer.choosing import Observed
 from kvproof.live.reproducer.running import RanFile
@@ -115,7 +117,6 @@ class Comparison:
         self.may_try: Callable[[], bool] = lambda: True
         self.looked_at = 0
         self.notify: Callable[[Confirmed], None] = lambda _: None
-        self.unseen_on_base, self.unseen_on_head = ShownNear(), ShownNear()
         self.costs: list[Confirmed] = []
         self.counted = Runs()
         self.needs = Needs(self)
@@ -168,8 +169,6 @@ class Comparison:
             taken = pairs(of_base, of_head)
             self.needs.add(workload.name, taken)
             self.counted.add(taken)
-            self.unseen_on_base.add(workload, of_base)
-            self.unseen_on_head.add(workload, of_head)
             drawn = self._as_drawn[workload.name]
             if isinstance(drawn, Plays) and (past := past_deaths(drawn, taken)) is not None:
                 further.append(past)
@@ -293,9 +292,17 @@ class Comparison:
         """What one side alone accepts of the connectors that were driven, a line each."""
         return [line for name, both in self._accepts.items() for line in one_sided(name, *both)]
 
-    def unseen(self, functions: Iterable[str]) -> float:
-        """What the next step near the change is expected to show that is new."""
-        return unseen(functions, self.unseen_on_head, self.unseen_on_base)
+    def executing(self, changed: Sequence[ChangedFunction]) -> list[int]:
+        """How many random workloads execute the change of each of these functions: of clusters,
+        where one of a cluster does, else of the kind of which most do."""
+        found: list[Counter[type[Workload]]] = [Counter() for _ in changed]
+        for name, each in self.workloads.items():
+            kind = Episodes if isinstance(each, Follow) else type(each)
+            keys = self.reached(name)
+            for function, kinds in zip(changed, found, strict=True):
+                if function.ran(keys):
+                    kinds[kind] += not isinstance(each, Follow)
+        return [kinds.get(Episodes, max(kinds.values(), default=0)) for kinds in found]
 
     def confirm(self, names: Sequence[str]) -> None:
         """Confirm what only head breaks in these workloads. Raises Ended."""

@@ -16,7 +16,6 @@ from kvproof.gate.difference.workload import Follow, Play
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.found import figure
 from kvproof.gate.search.fresh import Runs
-from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.side import plans
 from kvproof.gate.source.changes import ChangedFunction, Changes
 from kvproof.gate.source.outcomes import line_of
@@ -95,7 +94,7 @@ def output(
         reached=tuple(each.key for each in changes.accounting if each.ran(so_far)),
         functions=tuple(_functions(changes, both, so_far, {*apart})),
         watched=len(_watched(both)) or (both.looked_at if both else 0),
-        ran=_ran(both, changes, len(runs), len(apart)),
+        ran=_ran(both, len(runs), len(apart)),
         findings=findings,
         costs=tuple(found.costs),
         differs=tuple(_differs(both)),
@@ -274,19 +273,16 @@ def _lost(seen: tuple[Seen, Seen] | None) -> tuple[GateLost, ...]:
     return tuple(each for each in seen[1].missing if each.feature not in before)
 
 
-def _ran(comparison: Comparison | None, changes: Changes, compared: int, differing: int) -> GateRan:
+def _ran(comparison: Comparison | None, compared: int, differing: int) -> GateRan:
     if comparison is None or not comparison.names:
         return GateRan(traces=0, sampled=0, steps=0)
     traces = sum(isinstance(comparison.workloads[n], Follow) for n in comparison.names)
-    unseen = comparison.unseen(each.key for each in changes.accounting)
     return GateRan(
         traces=traces,
         sampled=len(comparison.names) - traces,
         steps=sum(result.steps for result in comparison.on_head.values()),
         compared=compared,
         differing=differing,
-        unseen=round(unseen, 4),
-        unseen_max=UNSEEN_MAX,
     )
 
 

@@ -77,14 +77,13 @@ class Reaching:
         both = self._comparison
         names, self._looked_at = both.names[self._looked_at :], len(both.names)
         for name in names:
-            each, base, head = both.workloads[name], both.on_base[name], both.on_head[name]
-            if not isinstance(each, Follow | Episodes) or not (base.watched or head.watched):
+            each, sides = both.workloads[name], (both.on_base[name], both.on_head[name])
+            if not isinstance(each, Follow | Episodes) or not any(e.watched for e in sides):
                 continue
             cluster = each.cluster.carrying()
             self._further.add(cluster, each)
             self._driven[cluster] = None
-            seen = {*base.near, *head.near, *both.reached(name)}
-            for key in self._clusters.keys() & seen:
+            for key in self._clusters.keys() & both.reached(name):
                 self._clusters[key][cluster] = None
 
 

@@ -27,10 +27,10 @@ from kvproof.gate.search.costs import Weighing
 from kvproof.gate.search.further import Differing, Further
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import Scouts
-from kvproof.gate.search.unseen import UNSEEN_MAX
 from kvproof.gate.source.changes import USED, Changes, unreached
 from kvproof.gate.source.parts import CONNECTED, LOOP, NIXL, STARTED
 from kvproof.model import interruption
+from kvproof.strategies.sampling.stateful import unseen_at_most
 
 TRACES_AT_ONCE, SAMPLED_AT_ONCE = 20, 4
 """The number of workloads between two looks at what differs."""
@@ -44,6 +44,10 @@ nothing of the change."""
 
 PLANS_FIRST = 5
 """How many workloads the connectors that reach what is changed have first, at least one each."""
+
+UNSEEN_MAX = 0.02
+"""The search may end where no larger share of further random workloads that execute a change may
+show a difference of base and head, of which there was none (docs/explanation/judging.md)."""
 
 PLANS_NAMED = 15
 """How many they have where the changed lines name what only plans have: clusters execute such a
@@ -412,8 +416,8 @@ class Search:
 
     def _is_known(self) -> bool:
         """Whether the first workloads of each kind were driven, all of the change was executed that
-        head is judged by, and the next step near it hardly shows something new. What a change does
-        is not known where it does something: further runs may show that it does harm."""
+        head is judged by, and few of further runs may show something of it. What a change does is
+        not known where it does something: further runs may show that it does harm."""
         both = self.comparison
         if self._due or both.counted.apart:
             return False
@@ -422,7 +426,8 @@ class Search:
             left = unreached(self.changes.accounting, lambda _: so_far)
             names = {each.key for each in left}
             known = all(each.part == USED for each in left) and len(names) < len(self.changed)
-            known = known and both.unseen(k for k in self.changed if k not in names) <= UNSEEN_MAX
+            there = [e for e in self.changes.accounting if not (e.declares or e.key in names)]
+            known = known and unseen_at_most(min(both.executing(there), default=0)) <= UNSEEN_MAX
             rest = any(each.awaited - so_far for each in self.changes.judged)
             self._only_rest = known and rest
             self._known = len(both.names), known and not rest

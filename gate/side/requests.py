@@ -5,7 +5,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from kvproof.gate.difference import judged
-from kvproof.gate.difference.judged import Break, Note
+from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.protocol import (
     Answer,
     AskAccepts,
@@ -20,12 +20,12 @@ from kvproof.gate.difference.protocol import (
     failed,
 )
 from kvproof.gate.difference.result import Result, result_of
-from kvproof.gate.difference.workload import Again, Engines, Episodes, Follow, Planned, Plays
+from kvproof.gate.difference.workload import Again, Engines, Episodes, Planned, Plays
 from kvproof.gate.side import around_scheduler, plans, unmade
 from kvproof.gate.side.unmade import EngineUnmade
 from kvproof.gate.source.probes import Probes
 from kvproof.gate.source.reach import reached
-from kvproof.gate.source.statements import RUNS, Places
+from kvproof.gate.source.statements import Places
 from kvproof.invariants.check import Tally, broken
 from kvproof.invariants.registry import CHECKS, check_named
 from kvproof.live.availability import importable, installed, place
@@ -106,17 +106,16 @@ def answer(request: InFork, probes: Probes) -> Answer:
 
 def _with_reach(request: Drive, probes: Probes) -> Result:
     """The result of a workload with what it reaches."""
-    with reached(probes, isinstance(request.workload, Again | Episodes | Follow)) as found:
-        result = _driven(request, found.note)
-    keys = tuple(sorted(key for key in found.keys if not key.endswith(RUNS)))
-    return replace(result, reached=keys, watched=True, near=found.near)
+    with reached(probes) as found:
+        result = _driven(request)
+    return replace(result, reached=tuple(sorted(found.keys)), watched=True)
 
 
-def _driven(request: Drive, note: Note | None = None) -> Result:
+def _driven(request: Drive) -> Result:
     """The result of a workload, or the reason why it could not be run."""
     workload = request.workload
     try:
-        return _result(request, note)
+        return _result(request)
     except AdapterDrift as drift:
         return Result(workload.name, reason=drift.why)
     except EngineUnmade as error:
@@ -137,12 +136,12 @@ def _failure(error: Exception) -> str:
     return "\n".join((f"{whose} ({message})", *lines))
 
 
-def _result(request: Drive, note: Note | None) -> Result:
+def _result(request: Drive) -> Result:
     workload = request.workload
     if isinstance(workload, Planned | Plays | Engines):
-        return plans.driven(workload, note, excused=request.excused)
+        return plans.driven(workload, excused=request.excused)
     known, checks = KNOWN.values(), CHECKS.values() if request.judge else ()
-    found = judged.driven(workload, unmade.made, checks, known, note)
+    found = judged.driven(workload, unmade.made, checks, known)
     taken = request.judge and isinstance(workload, Episodes)
     return result_of(workload.name, found, taken=taken, excused=request.excused)
 

@@ -22,7 +22,6 @@ from kvproof.gate.source.parts import (
     unused,
 )
 from kvproof.gate.source.statements import (
-    RUNS,
     Lines,
     Places,
     changed_lines,
@@ -217,7 +216,6 @@ def _with_statements(
 ) -> tuple[tuple[ChangedFunction, ...], tuple[Places, Places]]:
     """Functions with their changed statements, and the places of their files on both sides."""
     keys: dict[str, list[list[tuple[str, Lines]]]] = {each.file: [[], []] for each in functions}
-    whole: dict[str, list[str]] = {each.file: [] for each in functions}
     of_module = cache(Conditions)
     found = []
     for each in functions:
@@ -235,7 +233,6 @@ def _with_statements(
                     here = tuple(of_side.of(lines, alone))
                     each, known = _on_side(each, module, of_side, both[side], lines, here)
                     keys[each.file][side] += known
-        whole[each.file] += [] if each.statements else [each.name]
         found.append(each)
     elsewhere = moved([condition for each in found for condition in each.conditions])
     found = [
@@ -245,9 +242,7 @@ def _with_statements(
     made: list[Places] = []
     for side, package in enumerate((base, head)):
         of_file = {file: _readable(package, file) for file in keys}
-        made.append(
-            {f: places(f, m, keys[f][side], whole[f]) for f, m in of_file.items() if m is not None}
-        )
+        made.append({f: places(f, m, keys[f][side]) for f, m in of_file.items() if m is not None})
     return tuple(found), (made[0], made[1])
 
 
@@ -275,8 +270,7 @@ def _on_side(
         words=function.words.union(NAME.findall(text)),
     )
     operands = [(o.key, abs(o.line)) for each in here for o in each.operands]
-    keys = [*new.items(), *((function.key + RUNS, each) for each in new.values())]
-    return found, [*keys, *((key, range(line, line + 1)) for key, line in operands)]
+    return found, [*new.items(), *((key, range(line, line + 1)) for key, line in operands)]
 
 
 def _only_declared(before: Module | None, after: Module | None, name: str) -> bool:

@@ -20,12 +20,8 @@ Lines = range
 Places = Mapping[str, Mapping[int, tuple[str, ...]]]
 """By file and line, the keys of what a run reaches with the line: the file (`v1/request.py:`), the
 function (`v1/request.py:Request.append`), a changed statement (`v1/request.py:@12`; with @-12
-it is one of base), an operand of a changed condition (`v1/request.py:@12?3`, see `outcomes`; what a
-run reaches is its value), and a changed function of which it executes what is changed
-(`v1/request.py:Request.append@`)."""
-
-RUNS = "@"
-"""The end of the key of a function of which the change is executed."""
+it is one of base), and an operand of a changed condition (`v1/request.py:@12?3`, see `outcomes`;
+what a run reaches is its value)."""
 
 
 def key_of(file: str, line: int) -> str:
@@ -231,21 +227,13 @@ def lines_of(node: ast.AST) -> Lines | None:
 
 
 def places(
-    file: str,
-    module: Module,
-    statements: Iterable[tuple[str, Lines]],
-    whole: Collection[str] = (),
+    file: str, module: Module, statements: Iterable[tuple[str, Lines]]
 ) -> dict[int, tuple[str, ...]]:
     """What a run reaches with each line of a file on one side. `statements` has the changed ones,
-    each with its key and once more with that of its function (with `RUNS`). `whole` are changed
-    functions, and bodies of classes and modules, in which no statement is changed."""
+    each with its key."""
     found: dict[int, set[str]] = {}
-    bodies = [f"{file}:{name}{RUNS}" for name in whole if name.startswith("<")]
     for line, name in _inside(module):
-        keys = found.setdefault(line, set())
-        keys.update((f"{file}:", f"{file}:{name}", *bodies))
-        if name in whole:
-            keys.add(f"{file}:{name}{RUNS}")
+        found.setdefault(line, set()).update((f"{file}:", f"{file}:{name}"))
     for key, lines in statements:
         for line in lines:
             found.setdefault(line, set()).add(key)
