@@ -19,9 +19,9 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event, Submit, stimulus
+from kvproof.model.finding import Signature, signature
 from kvproof.model.machine import Machine
-from kvproof.model.plans.taken import Taken
-from kvproof.model.signature import Signature, signature
+from kvproof.model.plans.part import Taken
 from kvproof.model.step import Step
 from kvproof.model.traces.lines import Found
 from kvproof.strategies.drain import drain

@@ -16,7 +16,7 @@ from kvproof.gate.side import around_scheduler
 from kvproof.gate.side.known_plans import Drives, likeness, sign_of
 from kvproof.gate.side.plans import driven
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.signature import Signature
+from kvproof.model.finding import Signature
 from kvproof.model.traces.lines import Found
 from kvproof.strategies.shrinking import shrunk
 

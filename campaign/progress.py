@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from kvproof.campaign.behaviours import kind
 from kvproof.campaign.unit import CorpusEntry, FoundRun, Unit, UnitResult
 from kvproof.gate.difference.workload import Engines, Episodes, Plays
-from kvproof.model.signature import Signature
+from kvproof.model.finding import Signature
 
 Count = Annotated[int, Meta(ge=0)]
 

@@ -5,8 +5,8 @@ import msgspec
 from msgspec import Struct
 
 from kvproof.gate.difference.workload import Engines, Episodes, Planned, Plays
-from kvproof.model.plans.taken import Taken
-from kvproof.model.signature import Signature
+from kvproof.model.finding import Signature
+from kvproof.model.plans.part import Taken
 from kvproof.model.traces.lines import Found
 from kvproof.strategies.shrinking import length
 

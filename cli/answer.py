@@ -1,22 +1,24 @@
 """This module ends a search: it prints the verdict and writes the trace."""
 
 import argparse
+import dataclasses
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from kvproof.cli.finish import File, finish
-from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import Maker
 from kvproof.cli.parser import Setup
+from kvproof.invariants.check import Check
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
 from kvproof.model.faults.fault import Fault, planted
 from kvproof.model.finding import Finding
+from kvproof.model.severity import Severity
 from kvproof.model.traces.trace import Trace, write_in
 from kvproof.reports.document import of_outcome
 from kvproof.reports.screen import say
@@ -150,3 +152,44 @@ def judged_lines(judged: Mapping[str, int]) -> list[str]:
         each = (f"{name} {times:,} times" for name, times in judged.items() if times)
         lines.append(f"Judged: {', '.join(each)}.")
     return lines
+
+
+def with_graver(
+    found: Outcome,
+    setup: Setup,
+    fail_on: Severity,
+    search: Callable[[Setup], Outcome],
+    checks: Iterable[Check],
+) -> Outcome:
+    """Return the outcome of a search, or of a second search for the more severe invariants: a
+    finding that does not fail the run must not hide one that does.
+
+    The second search counts if `found` is tolerated and the second search finds a violation or is
+    incomplete. `checks` are the invariants of a search without --invariant.
+    """
+    if found.finding is None or not found.tolerated(fail_on):
+        return found
+    chosen = setup.invariants or checks
+    grave = [i for i in chosen if i.severity is None or i.severity <= fail_on]
+    if not grave:
+        return found
+    second = search(setup._replace(invariants=grave))
+    if second.verdict in (Verdict.VIOLATED, Verdict.UNKNOWN):
+        return dataclasses.replace(second, beside=found.finding)
+    return dataclasses.replace(found, graver=second)
+
+
+def tolerated_lines(outcome: Outcome, fail_on: Severity) -> list[str]:
+    """Return the line about a violation that does not fail the run; none if there is no such
+    violation."""
+    if outcome.severity is not None and outcome.tolerated(fail_on):
+        graver = outcome.graver
+        rest = (
+            f" A search for more severe ones found none ({graver.verdict.value})." if graver else ""
+        )
+        return [
+            f"The severity of this violation is {outcome.severity.words}, which does not "
+            f"fail the run (--fail-on {fail_on.option}).{rest}"
+        ]
+    beside = outcome.beside
+    return [f"also found: {beside.invariant}, {beside.sentences[-1]}"] if beside else []

@@ -15,7 +15,7 @@ from typing import Any
 
 from kvproof.campaign import planned
 from kvproof.campaign.campaign import Campaign
-from kvproof.campaign.figures import figures
+from kvproof.campaign.figures import figures, lines, name
 from kvproof.campaign.folder import (
     FINDINGS,
     CampaignFolder,
@@ -27,7 +27,6 @@ from kvproof.campaign.machine import Work, WorkerPool, work
 from kvproof.campaign.plan import MEAN_STEPS, Plan
 from kvproof.campaign.processes import Processes
 from kvproof.campaign.progress import Progress
-from kvproof.campaign.report import lines, name
 from kvproof.campaign.unit import CorpusEntry, FoundRun
 from kvproof.cli import parser as options
 from kvproof.cli.answer import recorded

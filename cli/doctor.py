@@ -5,6 +5,9 @@ engine needs.
 """
 
 import argparse
+import importlib.metadata
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +26,9 @@ from kvproof.model.errors import UsageError
 from kvproof.model.files.reading import shown
 from kvproof.reports import live_line
 from kvproof.reports.screen import say
-from kvproof.watch import status
+from kvproof.watch import switch
+from kvproof.watch.run import parts, runs
+from kvproof.watch.summary import Summary
 
 CANNOT = 3
 
@@ -58,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     """Look everything up, and print the result."""
     borrow(args.vllm, args.cache, live=True)
     cache = _about_cache(args.cache)
-    found = _found()._replace(sanitizer=tuple(status.lines()), cache=cache)
+    found = _found()._replace(sanitizer=tuple(watched()), cache=cache)
     return finish(
         args,
         found.exit_code,
@@ -195,3 +200,34 @@ def _print_entries(name: str, looks: list[EntryLookup]) -> None:
     say(f"{name}: {FEATURES[name].what}: {len(looks) - len(missing)} of {len(looks)}", hang=2)
     for look in missing:
         say(f"  MISSING  {look.entry.name}: {look.entry.used_for}", hang=11)
+
+
+PLUGINS = "vllm.general_plugins"
+
+
+def watched() -> Iterator[str]:
+    """Say what is known here: of the environment, and of each process of a run that is left."""
+    yield _environment()
+    for folder in runs():
+        for part in parts(folder):
+            summary = Summary()
+            summary.add(part.numbers)
+            how = part.lost or f"{part.saved.name} pid {part.saved.pid} has ended"
+            yield f"{folder.name}: {how}: {summary.verdict}."
+
+
+def _environment() -> str:
+    mode = switch.mode()
+    if not mode:
+        return f"{switch.VARIABLE} is not set: an engine that is started here is not watched."
+    if mode not in switch.MODES:
+        return switch.no_mode(mode)
+    if why := switch.left_out():
+        return why
+    if not any(each.name == switch.NAME for each in importlib.metadata.entry_points(group=PLUGINS)):
+        return (
+            f"{switch.VARIABLE}={mode} is set, but kvproof is not installed where vLLM looks for "
+            "plugins, so no engine is watched. Use pip install in the environment of vLLM."
+        )
+    bytes_too = ", with the bytes of its blocks" if os.environ.get(switch.BYTES) == "1" else ""
+    return f"{switch.VARIABLE}={mode}: an engine that is started here is watched{bytes_too}."

@@ -30,8 +30,8 @@ from kvproof.model.files.reading import read_text
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.severity import MEANINGS, Severity
 from kvproof.proofs.prove import everything, everything_named
-from kvproof.reports.cluster_line import cluster_line
 from kvproof.reports.terminal import shell_word
+from kvproof.reports.trace.engines import cluster_line
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.words import WORDS
 from kvproof.strategies.count_conformance import CONFORMANCE

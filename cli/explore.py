@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import answer, judged_lines
-from kvproof.cli.graver import with_graver
+from kvproof.cli.answer import answer, judged_lines, with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster

@@ -13,14 +13,16 @@ from kvproof.cli import gate_files
 from kvproof.cli import parser as options
 from kvproof.cli.finish import finish
 from kvproof.gate.formats import terminal
-from kvproof.gate.search import judge, trees
+from kvproof.gate.search import judge
 from kvproof.gate.search.outcome import GateOutcome, output
 from kvproof.gate.search.ticking import Ticking
 from kvproof.gate.source.changes import Changes, changed
 from kvproof.gate.source.parts import STARTED
-from kvproof.live.trees import Tree, fingerprint
+from kvproof.live.trees import Tree, commit, fingerprint, named
+from kvproof.live.trees.commits import require_clone
 from kvproof.model import interruption
 from kvproof.model.counted import counted
+from kvproof.model.errors import UsageError
 from kvproof.model.severity import Severity
 
 FAIL_ON = Severity.WRONG_REPORT
@@ -68,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         args.fail_on = max(Severity)
     with Ticking(args.budget, begin) as line:
         line.show("reading base and head ...")
-        base, head = trees.chosen(args)
+        base, head = chosen(args)
         changes, found = _compared(args, (base, head), line)
     result = output(args, (base, head), changes, found, time.monotonic() - begin)
 
@@ -105,3 +107,25 @@ def _compared(
             else:
                 found = judge.judged(args, (base, head), changes, line)
     return changes, found
+
+
+def chosen(args: argparse.Namespace) -> tuple[Tree, Tree]:
+    """Base and head. Raises UsageError."""
+    if args.repo is not None:
+        if args.vllm is not None:
+            raise UsageError("--repo and --vllm both say which vLLM is head. Use one of them.")
+        require_clone(args.repo)
+        if args.base is None:
+            raise UsageError("--repo needs a commit to compare with. Use --base with a commit.")
+        head = commit(args.repo, args.head or "HEAD", args.cache)
+        return commit(args.repo, args.base, args.cache), head
+    if args.head is not None:
+        raise UsageError("--head names a commit, and there is no --repo. Use --vllm for a folder.")
+    head = named(args.vllm, args.cache)
+    base = named(args.base, args.cache)
+    if args.base is None and base.package == head.package:
+        raise UsageError(
+            "There is no vLLM to compare with: head is the installed one. Use --repo with a clone "
+            "of vLLM, or --base with another vLLM."
+        )
+    return base, head

@@ -7,8 +7,8 @@ from typing import Any
 
 from kvproof.cli import on_releases, planned
 from kvproof.cli import parser as options
+from kvproof.cli.answer import tolerated_lines
 from kvproof.cli.finish import finish
-from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow, maker, undriven
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError

@@ -5,9 +5,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from kvproof.campaign.figures import figures
+from kvproof.campaign.figures import figures, lines
 from kvproof.campaign.folder import CampaignFolder
-from kvproof.campaign.report import lines
 from kvproof.cli import parser as options
 from kvproof.cli import two_records
 from kvproof.cli.finish import File, finish
@@ -19,8 +18,7 @@ from kvproof.model.files.writing import write_new
 from kvproof.model.records.record import Record, read_either, record_lines
 from kvproof.model.traces.trace import PlanRun, Trace, records
 from kvproof.reports import record as in_terminal
-from kvproof.reports.ledger.of_trace import of_trace
-from kvproof.reports.ledger.page import page
+from kvproof.reports.ledger.of_trace import of_trace, page
 from kvproof.reports.screen import say
 from kvproof.reports.screen import show as print_lines
 from kvproof.reports.shared_tokens import rows_of_record, total

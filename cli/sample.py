@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.answer import NAMES_SHOWN, answer, judged_lines, traced
-from kvproof.cli.graver import with_graver
+from kvproof.cli.answer import NAMES_SHOWN, answer, judged_lines, traced, with_graver
 from kvproof.cli.machines import Maker, borrow, maker, undriven
 from kvproof.cli.on_releases import replayed_alone
 from kvproof.cli.profile import without_trace

@@ -4,8 +4,8 @@ judge what only both show."""
 import argparse
 from typing import Any, NamedTuple
 
+from kvproof.cli.answer import tolerated_lines
 from kvproof.cli.finish import finish
-from kvproof.cli.graver import tolerated_lines
 from kvproof.cli.machines import borrow
 from kvproof.invariants.registry import gravest, severity_of
 from kvproof.model.errors import AdapterDrift, UsageError

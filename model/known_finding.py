@@ -6,8 +6,7 @@ from typing import Any
 
 from kvproof.model.because import About
 from kvproof.model.config import Cluster
-from kvproof.model.finding import Finding
-from kvproof.model.signature import Signature, signature
+from kvproof.model.finding import Finding, Signature, signature
 from kvproof.model.step import Step
 
 Present = Callable[[Cluster, Step, About], bool]

@@ -17,9 +17,8 @@ from kvproof.invariants.check import FOUND
 from kvproof.invariants.registry import severity_of
 from kvproof.model.config import Cluster
 from kvproof.model.files.reading import shown
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, signature
 from kvproof.model.severity import Severity
-from kvproof.model.signature import signature
 from kvproof.strategies.verdict import Outcome, Verdict
 
 VERSION = 4

@@ -7,19 +7,20 @@ import shlex
 import string
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from kvproof.invariants.check import FOUND
 from kvproof.invariants.registry import CHECKS
 from kvproof.model.events import Schedule, describe
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, signature
 from kvproof.model.known_finding import KnownFinding
-from kvproof.model.signature import signature
+from kvproof.model.traces.state_diff import Flat, nested
 from kvproof.model.traces.trace import Trace
-from kvproof.reports.block_tables import block_tables
+from kvproof.reports.changes import content, key, owners, value
 from kvproof.reports.screen import ScreenLine, columns, say
 from kvproof.reports.screen import show as print_lines
+from kvproof.reports.tables import table
 from kvproof.reports.trace.engines import engines, prompts
 from kvproof.reports.trace.events import events
 from kvproof.reports.trace.functions import at_fault, functions
@@ -197,3 +198,52 @@ def shell_word(path: Path) -> str:
     plain = frozenset(b"/._-" + string.ascii_letters.encode() + string.digits.encode())
     quoted = "".join(chr(byte) if byte in plain else f"\\x{byte:02x}" for byte in text)
     return f"$'{quoted}'"
+
+
+HEADINGS = ("block", "refs", "held by", "cached as", "holds")
+
+IDLE = ("0", "free", "", "nothing")
+"""The row of a block that was never used, or whose use has left no record."""
+
+
+def block_tables(states: list[Flat], width: int) -> Iterator[ScreenLine]:
+    """Return the lines of the blocks of each engine after the last event; `*` marks those it
+    changed. `states` are those before and after it."""
+    last, before = nested(states[-1]), nested(states[0])
+    for number, (name, engine) in enumerate(last["engines"].items()):
+        if number:
+            yield ScreenLine()
+        yield ScreenLine(f"Engine {name} at the end", hang=0)
+        rows = list(_rows(name, engine, before["engines"][name], states[-1]))
+        yield from table(HEADINGS, rows, width)
+
+
+def _rows(
+    name: str, engine: dict[str, Any], before: dict[str, Any], state: Flat
+) -> Iterator[tuple[str, ...]]:
+    """Return the rows of the blocks of an engine."""
+    held, old = owners(engine), owners(before)
+    idle: list[str] = []
+    for block, fields in engine["blocks"].items():
+        who = held.get(int(block), [])
+        now = (fields, engine["memory"][block], who)
+        changed = now != (before["blocks"][block], before["memory"][block], old.get(int(block), []))
+        row = (
+            value(fields["refs"]),
+            "null block" if block == "0" else " ".join(who) or "free",
+            key(fields["key"]) if fields["key"] else "",
+            content(name, block, state),
+        )
+        if row == IDLE and not changed:
+            idle.append(block)
+            continue
+        yield from _unused(idle)
+        yield f"{block}{'*' if changed else ''}", *row
+    yield from _unused(idle)
+
+
+def _unused(idle: list[str]) -> Iterator[tuple[str, ...]]:
+    """Return one row for consecutive unused blocks, and take them off the list."""
+    if idle:
+        yield idle[0] if len(idle) == 1 else f"{idle[0]}-{idle[-1]}", *IDLE
+        idle.clear()

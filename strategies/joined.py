@@ -22,8 +22,7 @@ from kvproof.model.finding import Finding
 from kvproof.model.needs import Need
 from kvproof.model.phases import Phase
 from kvproof.model.records.lines import Admitted, BlockSums, Offer, Remote
-from kvproof.model.records.record import Record, followed
-from kvproof.model.records.unlimited import pair
+from kvproof.model.records.record import Record, followed, pair
 from kvproof.model.state import LOADING, SENDING, Engine, State, Transfer
 from kvproof.model.state import Request as RequestState
 from kvproof.model.step import Admission, Effects, Step

@@ -15,7 +15,7 @@ from msgspec.structs import fields, replace
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps, SubmitRequest
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.messages import Send
-from kvproof.model.plans.taken import Taken
+from kvproof.model.plans.part import Taken
 
 Shrinkable = TypeVar("Shrinkable", bound=Taken | ConnectorPlan | EnginePlan)
 

@@ -13,7 +13,7 @@ from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Play, follow
 from kvproof.model.events import Complete, Event, Submit
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps
-from kvproof.model.plans.taken import Taken
+from kvproof.model.plans.part import Taken
 from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.shrinking import AT_ONCE, shrunk, shrunk_together
 from tests.two_machines import FULL, broken, result, unkept

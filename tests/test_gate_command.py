@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvproof.gate.search import trees, workloads
+from kvproof.gate.search import workloads
 from kvproof.live.trees import Tree
 from tests import gates, made_trees
 from tests.made_trees import DIFFERENT, POOL, SAME, base_and_head, tree
@@ -44,7 +44,9 @@ def test_what_is_refused(refused: Any, tmp_path: Path, argv: tuple[str, ...], sa
 def test_without_a_base_the_installed_vllm_is_not_compared_with_itself(
     refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trees, "named", lambda *_: Tree("installed", Path("vllm"), (), "1"))
+    monkeypatch.setattr(
+        "kvproof.cli.gate.named", lambda *_: Tree("installed", Path("vllm"), (), "1")
+    )
     assert "There is no vLLM to compare with" in refused("gate", "--cache", "cache")
 
 

@@ -20,7 +20,7 @@ from kvproof.gate.difference.record import Need, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Follow, Play, Plays, Workload, follow
 from kvproof.gate.formats import terminal
-from kvproof.gate.search import budget, found, judge, outcome, scouts, search, ticking, workloads
+from kvproof.gate.search import judge, outcome, scouts, search, ticking, workloads
 from kvproof.gate.search.needs import Needs
 from kvproof.gate.search.side import Ended
 from kvproof.gate.side.unmade import EngineUnmade, shown
@@ -364,8 +364,8 @@ def test_a_budget_that_is_used_up_at_once_is_unknown(judged: Any) -> None:
     assert (gate.verdict, gate.exit_code) == ("UNKNOWN", 3)
     assert "is used up before anything is driven: to start both vLLMs takes about" in gate.reason
     assert "use --budget" in gate.reason
-    assert budget.too_short(30, 30).endswith("use --budget 70 or more")
-    assert budget.SEARCHED * budget.enough(270.0, 115.0) >= 270.0 + 115.0
+    assert judge.too_short(30, 30).endswith("use --budget 70 or more")
+    assert judge.SEARCHED * judge.enough(270.0, 115.0) >= 270.0 + 115.0
     assert [(each.function, each.runs) for each in gate.functions] == [(SOME, 0)]
 
 
@@ -539,7 +539,7 @@ def test_what_is_not_red_says_how_many_real_defects_the_gate_finds(
 ) -> None:
     """Those of the changed part; of all parts, where that has few."""
     file = tmp_path / "found.json"
-    monkeypatch.setattr(found, "FILE", file)
+    monkeypatch.setattr(outcome, "FILE", file)
 
     def told(number: int) -> tuple[str, int, int]:
         parts = {CHANGED.part: [2, number], "KV connectors": [3, 5]}

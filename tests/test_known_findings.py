@@ -25,7 +25,7 @@ from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.terminal import Extra, show
 from kvproof.reports.trace.functions import at_fault
 from kvproof.strategies.conformance.replay import replay
-from kvproof.strategies.conformance.tried import holds
+from kvproof.strategies.conformance.watched import holds
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from tests.findings import FINDINGS, FOLDER, MODELLED, trace_of

@@ -29,12 +29,11 @@ from kvproof.live.known.ingredients import INGREDIENTS, without
 from kvproof.model.because import reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, Signature
 from kvproof.model.plans.connector import ConnectorPlan, SubmitRequest
 from kvproof.model.plans.engine import EnginePlan, given
 from kvproof.model.plans.messages import Pause, Resume, Send
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.signature import Signature
 from kvproof.model.traces.lines import NamedConnector
 from kvproof.model.traces.trace import PlanRun, write_in
 from kvproof.model.traces.trace_reader import read_run

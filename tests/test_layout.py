@@ -36,7 +36,7 @@ PLANTED = {
     "observer": ("live/observer/kept.py", "from kvproof.live.driver import worker"),
     "model": ("model/ghost.py", "from kvproof.model import traces"),
     "judges": ("invariants/blocks.py", "from kvproof.model.arithmetic import counts"),
-    "machines": ("watch/parts/idle.py", "from kvproof.model.reference import apply"),
+    "machines": ("watch/parts/zeroed.py", "from kvproof.model.reference import apply"),
     "environment": ("model/environment/pulls.py", "from kvproof.model.arithmetic import counts"),
     "reference": ("model/state.py", "from kvproof.model.reference import scheduler"),
 }

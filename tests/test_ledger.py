@@ -9,8 +9,7 @@ from typing import Any
 from kvproof.model.finding import Finding
 from kvproof.model.traces.trace import Trace, write
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports.ledger.of_trace import of_trace
-from kvproof.reports.ledger.page import page
+from kvproof.reports.ledger.of_trace import of_trace, page
 from tests.planted import trace_of
 from tests.reasons import said
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kvproof.model.traces.trace_reader import read
-from kvproof.reports.ledger.of_trace import of_trace
-from kvproof.reports.ledger.page import page
+from kvproof.reports.ledger.of_trace import of_trace, page
 from tests.planted import trace_of
 from tests.test_ledger import FINDINGS, page_of
 

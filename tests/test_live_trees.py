@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kvproof.cli import doctor
 from kvproof.live import availability, children
 from kvproof.live.trees import environment, named
 from kvproof.live.trees.mirror import COMPILED
-from kvproof.watch import status
 from tests.sentences import two_sentences
 from tests.trees import made
 
@@ -101,5 +101,5 @@ def test_compiled_parts_that_do_not_fit(tmp_path: Path, monkeypatch: pytest.Monk
     assert kept.startswith("The cache folder ")
     assert two_sentences(of_tree)
     assert "Use compiled parts that fit it" in of_tree
-    assert watched == list(status.lines())
+    assert watched == list(doctor.watched())
     assert "vllm/__init__.py:1: import vllm._C" in ran.stderr

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kvproof.gate.source.changes import ChangedFunction, Changes, changed
-from kvproof.gate.source.probes import Probes, _Loader
-from kvproof.gate.source.reach import Reached, reached
+from kvproof.gate.source.probes import Probes, Reached, _Loader, reached
 from tests.packages import package
 
 FILE = "v1/core/block_pool.py"

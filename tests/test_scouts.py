@@ -7,9 +7,9 @@ from itertools import islice
 import pytest
 from msgspec.structs import replace
 
-from kvproof.gate.difference.result import Near, Result, pairs
+from kvproof.gate.difference.result import Result, pairs
 from kvproof.gate.difference.workload import Engines, Episodes, Follow, Plays, Workload
-from kvproof.gate.search import scouts, workloads
+from kvproof.gate.search import scouts, search, workloads
 from kvproof.gate.search.further import PARTS, PARTS_IN_ALL, Differing, Further, WithGroups
 from kvproof.gate.search.reaching import Reaching
 from kvproof.gate.search.scouts import SCOUTS
@@ -31,6 +31,7 @@ LAST = f"random:{scouts.FIRST + SCOUTS // 4 + 1}"
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workloads, "of_findings", lambda: [RUN])
     monkeypatch.setattr(workloads, "of_faults", lambda: [OTHER])
+    monkeypatch.setattr(search, "UNSEEN_MAX", 1.0)
 
 
 def cluster(each: Workload) -> str:
@@ -39,12 +40,11 @@ def cluster(each: Workload) -> str:
 
 
 def side(*rare_on: str) -> Callable[[Workload], Result]:
-    """A side that knows the change, and executes the rare statement on these clusters alone."""
+    """A side that executes the change, and the rare statement on these clusters alone."""
 
     def does(each: Workload) -> Result:
         rare = (RARE,) * (cluster(each) in rare_on)
-        made = result(each.name, reached=(SOME, *rare))
-        return replace(made, near={SOME: Near(1000, {"a": 1000})})
+        return result(each.name, reached=(SOME, *rare))
 
     return does
 
@@ -103,8 +103,7 @@ def test_for_what_only_a_connector_can_execute_no_cluster_is_looked_at() -> None
     turns = iter(range(200))
 
     def does(each: Workload) -> Result:
-        known = Near(1000, {"a": 1000})
-        return replace(result(each.name, reached=(SOME,)), near={SOME: known, save: known})
+        return result(each.name, reached=(SOME,))
 
     with compared(nothing, does) as found:
         made = searching(found, changes=changes, fails=lambda: next(turns, None) is None)
@@ -121,8 +120,7 @@ def acting(workload: Workload) -> Result:
     """The change acts in one preset, and breaks something in few of its episodes."""
     of_it = isinstance(workload, Episodes) and workload.cluster.name == WHERE
     breaks = (CRASH,) if workload.name == SHOWN_LAST else ()
-    near = {SOME: Near(1000, {"a": 1000})}
-    return replace(nothing(workload), near=near, records=(taken(int(of_it)),), breaks=breaks)
+    return replace(nothing(workload), records=(taken(int(of_it)),), breaks=breaks)
 
 
 def test_the_search_does_not_end_before_the_clusters_in_which_they_differ_were_driven() -> None:
@@ -173,8 +171,7 @@ def executing(feature: str) -> Callable[[Workload], Result]:
 
     def run(workload: Workload) -> Result:
         rare = isinstance(workload, Episodes) and feature in used_by(workload.cluster)
-        near = {COMMON: Near(1, {"a": 1})} | ({RARE: Near(1, {"a": 1})} if rare else {})
-        return replace(nothing(workload), watched=True, near=near)
+        return replace(nothing(workload), watched=True, reached=(COMMON, *(RARE,) * rare))
 
     return run
 

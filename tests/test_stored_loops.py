@@ -19,8 +19,7 @@ from kvproof.model.facts.loop import Played
 from kvproof.model.plans.connector import Copies
 from kvproof.model.plans.engine import EnginePlan, given, lines
 from kvproof.model.plans.messages import Send
-from kvproof.model.plans.random_engines import COUNTED, GIVEN, random_engine
-from kvproof.model.plans.random_stores import STORES
+from kvproof.model.plans.random_engines import COUNTED, GIVEN, STORES, random_engine
 from tests.in_vllm import MAMBA, SCHEDULER, Change, around, instead, line, nothing
 
 pytestmark = pytest.mark.live

@@ -14,7 +14,7 @@ from kvproof.gate.side import connector_plans, requests
 from kvproof.gate.side import plans as side_plans
 from kvproof.live import user_sizes
 from kvproof.model.events import Submit
-from kvproof.model.plans.taken import Taken
+from kvproof.model.plans.part import Taken
 from kvproof.model.presets import CLUSTERS
 from tests.cover import PRESETS, others_nightly
 from tests.in_vllm import POOL, SCHEDULER, around, instead

@@ -11,8 +11,7 @@ pytest.importorskip("vllm")
 import torch
 
 from kvproof.watch.bytes.entries import WatchedBlocks, WatchedLoad
-from kvproof.watch.bytes.layers import Layers
-from kvproof.watch.bytes.sums import Sums
+from kvproof.watch.bytes.sums import Layers, Sums
 from kvproof.watch.shape import Unknown
 
 pytestmark = pytest.mark.live

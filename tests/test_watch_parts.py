@@ -32,8 +32,7 @@ from kvproof.model.state import COUNTS, LATE, PREEMPTED, RUNNING, VOID, WAITING,
 from kvproof.watch import watching
 from kvproof.watch.event_notes import AdmittedRequest, EventNotes
 from kvproof.watch.history import KEPT, History
-from kvproof.watch.parts.priority import Priority
-from kvproof.watch.parts.requests import TouchedRequests
+from kvproof.watch.parts.requests import Priority, TouchedRequests
 from kvproof.watch.parts.steps import Admissions
 from kvproof.watch.record import record_of
 from kvproof.watch.shape import Unknown, group

@@ -338,22 +338,23 @@ LEFT_OUT = (
 def test_where_vllm_leaves_the_plugin_out_doctor_and_the_switch_say_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.watch import status, switch
+    from kvproof.cli import doctor
+    from kvproof.watch import switch
 
     monkeypatch.setenv("KVPROOF", "raise")
     monkeypatch.setenv("VLLM_PLUGINS", "lora")
-    assert next(status.lines()) == LEFT_OUT
+    assert next(doctor.watched()) == LEFT_OUT
     monkeypatch.setattr(switch, "_watching", None)
     assert switch.dump() == []
     assert capsys.readouterr().err == f"kvproof: {LEFT_OUT}\n"
     monkeypatch.setenv("VLLM_PLUGINS", "lora,kvproof")
-    assert next(status.lines()) == "KVPROOF=raise: an engine that is started here is watched."
+    assert next(doctor.watched()) == "KVPROOF=raise: an engine that is started here is watched."
 
 
 def test_doctor_shows_the_processes_that_are_watched(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kvproof.watch import status
+    from kvproof.cli import doctor
 
     monkeypatch.setenv("KVPROOF_DIR", str(tmp_path))
     monkeypatch.delenv("KVPROOF", raising=False)
@@ -362,7 +363,7 @@ def test_doctor_shows_the_processes_that_are_watched(
     folder = tmp_path / "run-1-2"
     folder.mkdir()
     (folder / "pid7.json").write_text(f"{7:020d}\n{json.dumps(saved)}", encoding="utf-8")
-    first, second = status.lines()
+    first, second = doctor.watched()
     assert first == "KVPROOF is not set: an engine that is started here is not watched."
     assert second == (
         f"run-1-2: EngineCore pid {os.getpid()} still runs, and is reported as it is at step 7: "

@@ -16,9 +16,8 @@ from kvproof.live.connectors.judging import mixed_up
 from kvproof.model import wording
 from kvproof.model.because import About, reason
 from kvproof.model.faults.registry import FAULTS
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, signature
 from kvproof.model.machine import ModelMachine
-from kvproof.model.signature import signature
 from kvproof.model.traces.trace import Trace
 from kvproof.strategies.conformance.replay import replay
 from kvproof.strategies.sampling.stateful import sample

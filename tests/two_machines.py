@@ -15,11 +15,10 @@ from kvproof.model import planting
 from kvproof.model.events import Complete, Event, Submit
 from kvproof.model.faults.fault import replaced_by
 from kvproof.model.faults.registry import fault_named
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, Signature
 from kvproof.model.machine import ModelMachine
 from kvproof.model.plans.connector import ConnectorPlan, RunSteps
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.signature import Signature
 from tests.reasons import said
 
 FULL = CLUSTERS["full"]

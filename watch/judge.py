@@ -15,8 +15,32 @@ from kvproof.model.state import Engine, State
 from kvproof.model.step import Effects, Step
 from kvproof.watch.history import History
 from kvproof.watch.notes import EngineNotes
+from kvproof.watch.parts.admissions import Hits, Repeated
+from kvproof.watch.parts.blocks import (
+    CachedBlocks,
+    Gained,
+    IdleBlocks,
+    KeptItems,
+    LostEntries,
+    Resets,
+    TouchedBlocks,
+)
+from kvproof.watch.parts.in_flight import FailedLoads, Placeholders, Settled
+from kvproof.watch.parts.kv_events import Carried, Mirror
 from kvproof.watch.parts.part import Part
-from kvproof.watch.parts.registry import PARTS
+from kvproof.watch.parts.requests import Priority, Reads, TouchedQueues, TouchedRequests
+from kvproof.watch.parts.steps import (
+    Admissions,
+    Allocations,
+    EmptyStep,
+    Places,
+    StepBatch,
+    StepCounts,
+    Watermark,
+)
+from kvproof.watch.parts.transfers import Offers, Transfers
+from kvproof.watch.parts.writes import Writes
+from kvproof.watch.parts.zeroed import Zeroed
 from kvproof.watch.shown import Views
 
 Parts = dict[Part, list[Check]]
@@ -127,3 +151,37 @@ class Judge:
     def stopped(self, why: str) -> None:
         """Note that the engine was changed by hand: what it does from now on says nothing."""
         self.by_hand = why
+
+
+PARTS: tuple[type[Part], ...] = (
+    TouchedBlocks,
+    Allocations,
+    Reads,
+    StepBatch,
+    StepCounts,
+    Admissions,
+    Gained,
+    LostEntries,
+    Writes,
+    CachedBlocks,
+    TouchedRequests,
+    TouchedQueues,
+    Settled,
+    Placeholders,
+    Transfers,
+    Offers,
+    FailedLoads,
+    Hits,
+    Repeated,
+    Zeroed,
+    Places,
+    EmptyStep,
+    Priority,
+    Watermark,
+    Resets,
+    Mirror,
+    Carried,
+    IdleBlocks,
+    KeptItems,
+)
+"""All parts of an engine that are judged, in the order in which they are asked about."""

@@ -38,12 +38,11 @@ from kvproof.model import interruption, termination
 from kvproof.model.because import Excuse
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, Signature, signature
 from kvproof.model.known_finding import KnownFinding
 from kvproof.model.machine import Machine
-from kvproof.model.plans.taken import Taken
+from kvproof.model.plans.part import Taken
 from kvproof.model.severity import Severity
-from kvproof.model.signature import Signature, signature
 from kvproof.model.state import Death
 from kvproof.model.step import Step
 from kvproof.strategies.conformance.watched import Watched

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break, Judgement, Key, keep
 from kvproof.gate.difference.record import NOT_TAKEN, Course, Pair, Record, severity_of
-from kvproof.model.plans.taken import Taken
+from kvproof.model.plans.part import Taken
 from kvproof.model.severity import Severity
 
 

@@ -13,7 +13,7 @@ from kvproof.model.events import Event, stimulus
 from kvproof.model.plans.config_options import ConfigOptions
 from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.plans.engine import EnginePlan
-from kvproof.model.plans.taken import Taken
+from kvproof.model.plans.part import Taken
 
 ENGINE = "engine"
 """What a break of an engine core has in place of the name of a cluster."""

@@ -1,6 +1,7 @@
 """Base and head, compared in processes of their own, and what was found written down."""
 
 import argparse
+import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,7 +13,6 @@ from kvproof.gate.difference.judged import Key
 from kvproof.gate.difference.protocol import RecordRun, Seen
 from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Plays
-from kvproof.gate.search.budget import FOUND, SEARCHED, WEIGHED, enough, too_short
 from kvproof.gate.search.comparison import Comparison, Confirmed
 from kvproof.gate.search.costs import Weighing
 from kvproof.gate.search.needs import in_words
@@ -432,3 +432,28 @@ def _why(results: Sequence[Result]) -> str:
     """Why the first of these workloads whose engine cannot be made has none."""
     first = next(each for each in results if is_unmade(each))
     return first.breaks[0].finding.sentence
+
+
+SEARCHED = 0.9
+"""The share of the budget after which no workload begins."""
+
+FOUND = 0.75
+"""The same where something was found, which must still be shrunk and written, or where something
+has to be seen more often in fresh runs."""
+
+WEIGHED = 0.95
+"""The share of the budget after which no fresh runs begin."""
+
+
+def too_short(budget: float, start_s: float) -> str:
+    """What to say where a start of so many seconds has left no time."""
+    return (
+        f"a budget of {budget:.0f} s is used up before anything is driven: to start both vLLMs "
+        f"takes about {start_s:.0f} s here; use --budget {enough(start_s, start_s)} or more"
+    )
+
+
+def enough(started_s: float, left_s: float) -> int:
+    """A budget, in seconds, in which what is left of a search is driven too, that would take so
+    long."""
+    return math.ceil((started_s + left_s) / SEARCHED / 10) * 10

@@ -36,7 +36,7 @@ from kvproof.model.plans.connector import (
 )
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Send
-from kvproof.model.plans.taken import Taken
+from kvproof.model.plans.part import Taken
 from kvproof.strategies.sampling.workloads import longest_prompt
 
 T = TypeVar("T")

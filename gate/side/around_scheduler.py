@@ -21,11 +21,10 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import BEHAVIOUR, Past
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, Signature
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.signature import Signature
 
 APART = 1 << 20
 """Two workloads whose seeds differ have no plan in common."""

@@ -38,10 +38,9 @@ from kvproof.model.facts.connectors import (
     Unfreed,
     Waits,
 )
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, Signature
 from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.severity import Severity
-from kvproof.model.signature import Signature
 from kvproof.model.state import Death
 
 COPY = "copy_of_load_not_reserved"

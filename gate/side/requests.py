@@ -23,8 +23,7 @@ from kvproof.gate.difference.result import Result, result_of
 from kvproof.gate.difference.workload import Again, Engines, Episodes, Planned, Plays
 from kvproof.gate.side import around_scheduler, plans, unmade
 from kvproof.gate.side.unmade import EngineUnmade
-from kvproof.gate.source.probes import Probes
-from kvproof.gate.source.reach import reached
+from kvproof.gate.source.probes import Probes, reached
 from kvproof.gate.source.statements import Places
 from kvproof.invariants.check import Tally, broken
 from kvproof.invariants.registry import CHECKS, check_named
@@ -36,10 +35,9 @@ from kvproof.live.known.registry import KNOWN
 from kvproof.live.reproducer import running
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.events import describe
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, signature
 from kvproof.model.machine import Machine
 from kvproof.model.raised import places
-from kvproof.model.signature import signature
 from kvproof.model.step import Step
 from kvproof.model.traces.state_diff import diff, flat
 from kvproof.model.traces.trace import Trace, write_in

@@ -16,9 +16,8 @@ from kvproof.live.death import death_of
 from kvproof.model.because import About, reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, NotValid
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, Signature
 from kvproof.model.machine import Machine
-from kvproof.model.signature import Signature
 
 CHECK, EVENT = "engine_survives", "Start"
 

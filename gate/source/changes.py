@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from kvproof.gate.difference.order import touched
-from kvproof.gate.source import bodies, config_options, statements
+from kvproof.gate.source import config_options, statements
 from kvproof.gate.source.accounting import Accounting, is_home, is_root
 from kvproof.gate.source.files import Package, different, links
 from kvproof.gate.source.outcomes import Condition, Conditions, line_of, moved
@@ -32,7 +32,7 @@ from kvproof.gate.source.statements import (
     raised,
     stands_for_nothing,
 )
-from kvproof.gate.source.units import MODULE, Module
+from kvproof.gate.source.units import MODULE, Module, differing_units, top_of
 from kvproof.model.plans.config_options import ConfigOptions
 
 COMPARED_MAX = 60
@@ -193,7 +193,7 @@ def changed(base: Path, head: Path) -> Changes:
     idle = unused(after, new)
     placed = []
     for function in found:
-        tops = function.tops or frozenset({bodies.top(function.name)})
+        tops = function.tops or frozenset({top_of(function.name)})
         called = function.file in spoiled or ours.has(function.file, tops)
         modules = [] if function.file in coarse else [before, after]
         part, why = _part(function, [each for each in modules if function.file in each.files])
@@ -363,7 +363,7 @@ def _in_file(base: Package, head: Package, file: str) -> Iterator[ChangedFunctio
 
 
 def _between(before: Module, after: Module, file: str) -> Iterator[ChangedFunction]:
-    for name, tops in bodies.differing(before, after):
+    for name, tops in differing_units(before, after):
         line = _begins(before, after, name) if name in after.units else before.units[name].line
         kind = _kind(before.units, after.units, name)
         yield ChangedFunction(file, name, line, kind, tops=tops)

@@ -21,7 +21,7 @@ from kvproof.live.core.engine import (
 )
 from kvproof.live.core.grammars import Grammars
 from kvproof.live.core.layers import config_of
-from kvproof.live.core.statistics import Statistics
+from kvproof.live.core.readers import Statistics
 from kvproof.live.death import death_of
 from kvproof.live.endless import watched
 from kvproof.live.observer import shown

@@ -5,7 +5,7 @@ from kvproof.model.because import About
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import reverse_of
 from kvproof.model.events import EVENTS, Complete
-from kvproof.model.signature import Signature
+from kvproof.model.finding import Signature
 from kvproof.model.state import Engine, Request, Transfer
 from kvproof.model.step import Admission, Allocation, Step
 

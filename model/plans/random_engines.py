@@ -4,16 +4,17 @@ One value of each parameter is drawn from a table. What vLLM refuses beside some
 out, so that most plans start an engine.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from kvproof.model.plans.drawing import drawn
+from kvproof.model.plans.connector import Copies
 from kvproof.model.plans.engine import KEEP_ALL, OF_KIT, EnginePlan, Kind, Layer, given
-from kvproof.model.plans.messages import LENGTH, Send
+from kvproof.model.plans.messages import LENGTH, Action, Reset, Send
+from kvproof.model.plans.part import drawn
 from kvproof.model.plans.random_messages import (
     random_messages,
     to_pool,
@@ -23,7 +24,6 @@ from kvproof.model.plans.random_messages import (
     with_session,
     with_stops,
 )
-from kvproof.model.plans.random_stores import STORES, with_store
 
 PARAMETERS: dict[str, tuple[Any, ...]] = {
     # Whether the number of blocks is given or counted, and whether clients send messages.
@@ -307,3 +307,35 @@ def _latent(r: Random, block: int, stages: int) -> list[Layer]:
         if narrow.content_bytes <= largest:
             kinds += [narrow] * (stages * r.choice((1, 2, 3)))
     return [replace(layer, stage=at % stages) for at, layer in enumerate(kinds)]
+
+
+STORES = (
+    *("offloading", "offloading-small", "offloading-files"),
+    *("simple-cpu", "lmcache", "multi-offloading-simple"),
+)
+"""Short names of connectors of the kit."""
+
+
+def with_store(plan: EnginePlan, seed: int, stores: Sequence[str]) -> EnginePlan:
+    """The plan with one of these stores; the plan itself where an engine of it takes none. Before
+    half of its requests, the engine's own cache is reset, so that the store loads. No reset
+    preempts requests: that ends loads of vLLM 0.32.0 (`findings/forced_reset_ends_offloading`).
+    The kit accepts the drafts of a plan of its own."""
+    if not (plan.plain and plan.actions):
+        return plan
+    r = Random(f"a store of {seed}")
+    actions: list[Action] = []
+    for action in plan.actions:
+        if isinstance(action, Reset):
+            action = replace(action, running=False)
+        elif isinstance(action, Send) and r.random() < 0.5:
+            actions.append(Reset(action.after))
+            action = replace(action, after=r.choice((0, 0, 1, 3)))
+        actions.append(action)
+    return replace(
+        plan,
+        store=r.choice(stores),
+        copies=Copies(r.random() < 0.5, r.choice((0, 0, 1, 2, 3))),
+        recompute=r.random() < 0.5,
+        actions=tuple(actions),
+    )

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from kvproof.model.plans.drawing import drawn
 from kvproof.model.plans.messages import (
     ACTIONS_MAX,
     Action,
@@ -23,6 +22,7 @@ from kvproof.model.plans.messages import (
     Stop,
     Wake,
 )
+from kvproof.model.plans.part import drawn
 
 PARAMETERS: dict[str, tuple[Any, ...]] = {
     "number": (*range(2, 13),),

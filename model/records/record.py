@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import force_setattr
 
+from kvproof.model.config import Cluster, EngineConfig, Group
+from kvproof.model.config.engine import Role
 from kvproof.model.events import Lists
 from kvproof.model.files.folders import made_folder
 from kvproof.model.files.reading import opened, read_text
@@ -16,6 +19,7 @@ from kvproof.model.records.lines import (
     KIND,
     SCHEMA,
     EngineState,
+    RecordedEngine,
     RecordedEvent,
     RecordHeader,
     RecordLine,
@@ -163,3 +167,28 @@ def followed(record: Record) -> Iterator[After]:
                 del tables[name]
                 lost.discard(name)
         yield After(happened, {name: held for name, held in tables.items() if name not in lost})
+
+
+def pair(prefill: RecordedEngine, decode: RecordedEngine) -> Cluster:
+    """The cluster of a prefill engine P and a decode engine D."""
+    engines = _engine(prefill, "P", "prefill"), _engine(decode, "D", "decode")
+    cluster = Cluster("joined", (EngineConfig("E", (Group("full", 1),)),))
+    force_setattr(cluster, "engines", engines)
+    vars(cluster).clear()  # what was computed of the engines before
+    return cluster
+
+
+def _engine(recorded: RecordedEngine, name: str, role: Role) -> EngineConfig:
+    """The options that pairing depends on."""
+    engine = EngineConfig(name, (Group("full", 1),))
+    groups = []
+    for each in recorded.groups:
+        group = Group("full", 1)
+        for field in each.__struct_fields__:
+            force_setattr(group, field, getattr(each, field))
+        groups.append(group)
+    options = {"groups": tuple(groups), "num_blocks": recorded.num_blocks, "role": role}
+    for field, value in (options | {"drafts": recorded.drafts}).items():
+        force_setattr(engine, field, value)
+    vars(engine).clear()
+    return engine

@@ -12,20 +12,21 @@ finding is new, and ends the run. The gate continues after these, too.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from kvproof.invariants.memory import promised
-from kvproof.invariants.registry import gravest
+from kvproof.invariants.registry import CHECKS, gravest
 from kvproof.model import memory
 from kvproof.model.because import About
 from kvproof.model.config import Cluster, Job
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event
-from kvproof.model.finding import Finding
+from kvproof.model.finding import Finding, Signature, signature
 from kvproof.model.known_finding import KnownFinding, at_work, explaining
 from kvproof.model.machine import Machine
-from kvproof.model.signature import Signature, signature
 from kvproof.model.state import NULL, Engine, State
 from kvproof.model.step import Step
-from kvproof.strategies.conformance.tried import holds
+from kvproof.strategies.run import Run, Violated
 
 
 class Watched:
@@ -166,3 +167,24 @@ def _believed_engine(cluster: Cluster, step: Step, engine: Engine) -> Engine:
         return engine
     mirror = tuple(sorted(key for key, blocks in engine.cached if blocks))
     return engine._replace(ghost=engine.ghost._replace(mirror=mirror))
+
+
+def holds(make: type[Machine], cluster: Cluster, events: Sequence[Event], check: str) -> bool:
+    """Whether a check has something to judge after these events on a cluster, and holds. No engine
+    may die there."""
+    with suppress(Exception, AdapterDrift):  # there is no such cluster
+        machine = make(cluster)  # type: ignore[call-arg]
+        try:
+            return _holds(Run(machine, [CHECKS[check]]), events, check)
+        finally:
+            machine.close()
+    return False
+
+
+def _holds(run: Run, events: Sequence[Event], check: str) -> bool:
+    """The same for those of the events that are possible when their turn comes."""
+    try:
+        list(run.follow(events))
+    except Violated:
+        return False
+    return not run.dead and run.tally.judged[check] > 0

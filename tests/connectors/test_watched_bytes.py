@@ -11,8 +11,8 @@ from kvproof.live.connectors import episode
 from kvproof.live.connectors.engine import DrivenEngine
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.model.finding import Finding
-from kvproof.watch.bytes.layers import Layers
 from kvproof.watch.bytes.observer import ByteObserver
+from kvproof.watch.bytes.sums import Layers
 from kvproof.watch.judge import Judge
 from tests.connectors.mistakes import LoadsIntoTheNextBlock
 from tests.connectors.played import explained

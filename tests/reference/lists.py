@@ -10,7 +10,7 @@ from kvproof.model.config.features.registry import FEATURES, exclusions
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.severity import FAIL_ON, MEANINGS
-from kvproof.reports.cluster_line import cluster_line
+from kvproof.reports.trace.engines import cluster_line
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import breaking
 from tests.reference.markdown import code, paragraphs, table

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 from kvproof.invariants.of_bytes import CACHED, LOADED, NULL, TRANSFERRED
 from kvproof.model.records.lines import BlockSums
-from kvproof.watch.bytes.layers import Layers
-from kvproof.watch.bytes.sums import Sums
+from kvproof.watch.bytes.sums import Layers, Sums
 from kvproof.watch.slices import WatchedRequest
 
 PER_BLOCK, LEAST = 4, 10_000

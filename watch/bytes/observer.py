@@ -26,7 +26,7 @@ from kvproof.watch.bytes.entries import (
     WatchedBlocks,
     WatchedLoad,
 )
-from kvproof.watch.bytes.layers import Layers
+from kvproof.watch.bytes.sums import Layers
 from kvproof.watch.judge import Judge
 from kvproof.watch.observer import Observer
 from kvproof.watch.shape import Unknown

@@ -1,10 +1,13 @@
-"""These parts show requests that an event touches: their blocks, their places in the queues, and
-their reads."""
+"""These parts show requests that an event touches: their blocks, their places in the queues,
+their reads, and the order in which requests of different priority are served."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
+from kvproof.live import adapt
+from kvproof.model.events import FinishLoad, Preempt, Schedule
 from kvproof.model.needs import Need
-from kvproof.model.state import Engine
+from kvproof.model.state import NULL, RUNNING, WAITING, Engine, Request
 from kvproof.model.step import Effects
 from kvproof.watch.parts.part import Part, Question
 from kvproof.watch.shown import Views
@@ -72,3 +75,77 @@ class Reads(Part):
         unseen, self.slices.unseen = self.slices.unseen, 0
         if unseen:
             self.seen.unjudged[UNSEEN] += unseen
+
+
+SOME = ((NULL,),)
+"""Block tables of which it is only known that they have blocks."""
+
+EQUAL = "steps with requests of equal priority that arrived at the same moment"
+
+
+class Priority(Part):
+    """The admissions and preemptions of a step, with the requests that ran and the first of those
+    that wait on."""
+
+    view = Views.PRIORITY
+
+    def hidden(self) -> Mapping[Need, str]:
+        """Hide the order where something decides it that the invariant does not know."""
+        scheduler = self.scheduler
+        why = "" if self.cfg.by_priority else "it serves requests in the order of their arrival"
+        if adapt.passed_over(scheduler) is None:
+            why = why or "this vLLM does not keep the requests that a step passed over"
+        return {Need.PRIORITIES: why} if why else {}
+
+    def questions(self) -> Iterator[Question]:
+        """Ask about all choices of a step at once."""
+        event = self.seen.event
+        if event.what != "schedule" or not event.choices:
+            return
+        running = [each.request_id for each in event.running]
+        named = {choice.request for choice in event.choices}
+        some = {each.request_id: each for each in event.running}
+        known = {**self.scheduler.requests}
+        some |= {name: known[name] for name in named if name in known}
+        loaded = {each.request for each in event.choices if isinstance(each, FinishLoad)}
+        for held in (True, False):
+            waits = (r for r in self._waiting() if self._holds(r) == held)
+            first = min(waits, key=_rank, default=None)
+            if first is not None:
+                some[first.request_id] = first
+        if len({_rank(each) for each in some.values()}) < len(some):
+            self.seen.unjudged[EQUAL] += 1
+            return
+        before = tuple(
+            self._before(each, each.request_id in running, each.request_id in loaded)
+            for each in sorted(some.values(), key=lambda each: float(each.arrival_time))
+        )
+        engine = Engine(self.cfg.name, (), (), requests=before, running=tuple(running))
+        yield self.question(before=engine, event=Schedule(self.cfg.name, tuple(event.choices)))
+
+    def _waiting(self) -> Iterator[Any]:
+        """Return the requests that still wait and that the step has not passed over for a reason of
+        their own. Those that it preempted did not wait before."""
+        preempted = {c.request for c in self.seen.event.choices if isinstance(c, Preempt)}
+        skipped = adapt.passed_over(self.scheduler) or ()
+        for queue in self.slices.queues():
+            for live in queue:
+                if live not in skipped and live.request_id not in preempted:
+                    yield live
+
+    def _holds(self, live: Any) -> bool:
+        """Whether a request has blocks."""
+        return any(each.req_to_blocks.get(live.request_id) for each in self.seen.managers)
+
+    def _before(self, live: Any, ran: bool, loaded: bool) -> Request:
+        """Return a request as it was before the step. It had blocks if it ran, was loaded or has
+        lost some since, or if it has some and is no fresh admission."""
+        name, event = live.request_id, self.seen.event
+        fresh = any(lookup.watched.live is live for lookup in event.lookups)
+        held = ran or loaded or name in event.tables or (self._holds(live) and not fresh)
+        status = RUNNING if ran else WAITING
+        return Request(name, status, "", 0, 0, tables=SOME if held else ())
+
+
+def _rank(live: Any) -> tuple[int, float]:
+    return live.priority, live.arrival_time
