@@ -2,8 +2,10 @@
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from kvproof.invariants.check import Check
@@ -18,6 +20,11 @@ from kvproof.model.presets import cluster_named
 from kvproof.model.step import Step
 from kvproof.model.traces.trace import Trace
 from kvproof.strategies.conformance.replay import record
+
+SHORTEST: Mapping[str, int] = json.loads(
+    (Path(__file__).parent / "testdata" / "shortest_runs.json").read_text(encoding="utf-8")
+)
+"""The number of events of the shortest run that shows each fault. One of your own may have none."""
 from kvproof.strategies.explorer.explorer import explore
 
 P = ParamSpec("P")

@@ -181,7 +181,7 @@ FAULT = FAULTS["untouched_hits"]
 
 HEAD = """from kvproof.model.faults.fault import fault
 
-COMMON = dict(origin="", breaks="references_are_exact", cluster="full", trace_events=3)
+COMMON = dict(origin="", breaks="references_are_exact", cluster="full")
 
 """
 MINE = """@fault("a mistake of mine", replaces={replaces!r}, **COMMON)

@@ -20,7 +20,6 @@ from kvproof.model.state import NULL, Engine, Request
     replaces="reference.blocks.pool:touch",
     breaks=("references_are_exact", "no_block_free_and_held"),
     cluster="full",
-    trace_events=3,
 )
 def untouched_hits(engine: Engine, _blocks: Iterable[int]) -> Engine:
     """vllm#44409 (vllm#33775): a hit block is still in the free queue when another group
@@ -35,7 +34,6 @@ def untouched_hits(engine: Engine, _blocks: Iterable[int]) -> Engine:
     replaces="reference.blocks.pool:release",
     breaks=("pool_adds_up", "references_are_exact"),
     cluster="full",
-    trace_events=3,
 )
 def double_free(engine: Engine, blocks: Iterable[int]) -> Engine:
     """vllm#42571: one batch of freed blocks has the same block twice. Here each block of the
@@ -63,7 +61,6 @@ def outside_the_queue_in_counts(sizes: PoolSizes, pool: Pool, taken: Num, freed:
     also_replaces={"counting_abstraction.pool:moved": outside_the_queue_in_counts},
     breaks=("pool_adds_up", "all_blocks_return"),
     cluster="full",
-    trace_events=3,
     refutes=claims("pool", "pool_adds_up"),
 )
 def freed_block_leaks(engine: Engine, blocks: Iterable[int]) -> Engine:
@@ -79,7 +76,6 @@ def freed_block_leaks(engine: Engine, blocks: Iterable[int]) -> Engine:
     replaces="reference.blocks.pool:release_all",
     breaks="unneeded_blocks_are_reused_first",
     cluster="full",
-    trace_events=3,
 )
 def prefix_is_freed_first(engine: Engine, request: Request) -> Engine:
     """The blocks of a request are freed from the front. The first block of its prompt is then
@@ -95,7 +91,6 @@ def prefix_is_freed_first(engine: Engine, request: Request) -> Engine:
     replaces="reference.blocks.pool:release",
     breaks=("uncached_blocks_are_reused_at_once", "unneeded_blocks_are_reused_first"),
     cluster="window",
-    trace_events=5,
 )
 def uncached_blocks_go_last(engine: Engine, blocks: Iterable[int]) -> Engine:
     """vllm#42656: all freed blocks join the tail of the free queue, so that blocks which can be
@@ -117,7 +112,6 @@ def uncached_blocks_go_last(engine: Engine, blocks: Iterable[int]) -> Engine:
     replaces="reference.blocks.pool:forget_key",
     breaks=("hash_map_is_sound", "cached_block_holds_its_key"),
     cluster="full-evicting",
-    trace_events=7,
 )
 def evicted_key_stays(engine: Engine, *_: object) -> Engine:
     """Compare vllm#49125: an entry of the hash map outlives the content of its block."""
@@ -131,7 +125,6 @@ def evicted_key_stays(engine: Engine, *_: object) -> Engine:
     replaces="arithmetic.counts:attention_blocks_predicted",
     breaks=("null_block_is_nobody", "writer_is_alone"),
     cluster="full",
-    trace_events=2,
     refutes=claims(
         ("full", "window", "state"), "no_blocks_without_tokens", "table_fits_its_tokens"
     ),
@@ -151,7 +144,6 @@ def growth_rounds_down(end: Num, block_size: Num, held_blocks: Num, skipped_bloc
     replaces="arithmetic.counts:blocks_from_queue",
     breaks="predicted_is_taken",
     cluster="full",
-    trace_events=5,
 )
 def prediction_forgets_hits(new_blocks: Num, _idle: Num) -> Num:
     """Compare vllm#46892: the scheduler compares another number with the free blocks than the
@@ -166,7 +158,6 @@ def prediction_forgets_hits(new_blocks: Num, _idle: Num) -> Num:
     replaces="reference.in_flight:free_behind_steps",
     breaks="settled_frees",
     cluster="pd-async",
-    trace_events=3,
 )
 def frees_before_steps_end(engine: Engine, request: Request) -> Engine:
     """vllm#45357: a request ended with the output of step N while step N + 1 still wrote its
@@ -182,7 +173,6 @@ def frees_before_steps_end(engine: Engine, request: Request) -> Engine:
     replaces="reference.in_flight:free_behind_steps",
     breaks="idle_engine_keeps_nothing",
     cluster="pd-async",
-    trace_events=4,
 )
 def blocks_wait_for_one_more_step(engine: Engine, request: Request) -> Engine:
     """The blocks of an ended request wait for the steps in flight (vllm#45357). If they wait for

@@ -22,7 +22,6 @@ from kvproof.model.state import Death, Engine, Request, Table
     replaces="arithmetic.counts:tokens_to_cache",
     breaks=("cached_block_holds_its_key", "writer_is_alone", "counter_counts_only_cached"),
     cluster="drafts",
-    trace_events=5,
 )
 def drafts_are_cached(end: Num, known: Num) -> Num:  # noqa: ARG001
     """Blocks are cached up to the end of a step, drafts included (compare vllm#18668, about the
@@ -37,7 +36,6 @@ def drafts_are_cached(end: Num, known: Num) -> Num:  # noqa: ARG001
     replaces="arithmetic.counts:computed_after_drafts",
     breaks=("placeholders_are_samples_in_flight", "request_reads_its_own_prefix"),
     cluster="drafts",
-    trace_events=5,
 )
 def rejected_drafts_are_computed(end: Num, known: Num, accepted: Num) -> Num:  # noqa: ARG001
     """A request did not subtract the rejected drafts from its computed tokens (compare
@@ -52,7 +50,6 @@ def rejected_drafts_are_computed(end: Num, known: Num, accepted: Num) -> Num:  #
     replaces="group_needs:grown",
     breaks="writer_is_alone",
     cluster="drafts",
-    trace_events=2,
 )
 def lookahead_not_reserved(
     cfg: config.EngineConfig, group: config.Group, table: Table, end: int, _ahead: int, **how: bool
@@ -69,7 +66,6 @@ def lookahead_not_reserved(
     replaces="group_needs:grown",
     breaks="writer_is_alone",
     cluster="drafts",
-    trace_events=2,
 )
 def first_step_reserves_no_lookahead(
     cfg: config.EngineConfig,
@@ -96,7 +92,6 @@ leaves_room = Greedy.leaves_room
     replaces="reference.scheduling.greedy:Greedy.leaves_room",
     breaks="every_request_can_finish",
     cluster="pd-drafts-tight",
-    trace_events=5,
     concerns=lambda cluster: cluster.disaggregated and cluster.decode.drafts > 0,
 )
 def load_keeps_room_for_drafts(work: Greedy, before: Engine, name: str) -> bool:
@@ -127,7 +122,6 @@ def load_keeps_room_for_drafts(work: Greedy, before: Engine, name: str) -> bool:
     replaces="reference.blocks.groups:matched_and_dropped",
     breaks="hit_holds_in_every_group",
     cluster="drafts",
-    trace_events=7,
 )
 def last_match_not_dropped(_length: int, _block_size: int) -> tuple[int, ...]:
     """With an EAGLE drafter, the hit included the last matched block (vllm#17137). The drafter's
@@ -147,7 +141,6 @@ def one_group_and_a_drafter(cluster: Cluster) -> bool:
     replaces="reference.blocks.prefix_hits:longest_possible",
     breaks=("hit_is_the_longest", "repeated_prompt_hits"),
     cluster="drafts-aligned",
-    trace_events=3,
     concerns=one_group_and_a_drafter,
 )
 def eagle_drop_before_the_last_token(cfg: config.EngineConfig, tokens: str) -> int:
@@ -166,7 +159,6 @@ def eagle_drop_before_the_last_token(cfg: config.EngineConfig, tokens: str) -> i
     replaces="arithmetic.counts:serves_a_hit",
     breaks="repeated_prompt_hits",
     cluster="window-drafts",
-    trace_events=5,
 )
 def eagle_drop_block_not_cached(
     block: Num, window: Num, block_size: Num, hit_unit: Num, *_dropped: int
@@ -183,7 +175,6 @@ def eagle_drop_block_not_cached(
     replaces="arithmetic.counts:hashed_tokens",
     breaks="drafter_holds_its_key",
     cluster="lookahead-hashes",
-    trace_events=4,
 )
 def cached_before_the_next_token(tokens: Num, known: Num, ahead: Num) -> Num:  # noqa: ARG001
     """A block was cached before the token after it was known, which its hash covers: the drafter
@@ -202,7 +193,6 @@ UNSEEN = "*"
     replaces="reference.blocks.groups:hashed_prefix",
     breaks=("drafter_holds_its_key", "hit_holds_in_every_group"),
     cluster="lookahead-hashes",
-    trace_events=2,
 )
 def next_token_not_hashed(tokens: str, end: int, ahead: int) -> str:
     """A hit used the whole match, and the hash of a block did not cover the next token. The
@@ -219,7 +209,6 @@ def next_token_not_hashed(tokens: str, end: int, ahead: int) -> str:
     replaces="arithmetic.counts:align_chunk",
     breaks="repeated_prompt_hits",
     cluster="hybrid-drafts",
-    trace_events=7,
 )
 def state_past_the_resume(*numbers: Num) -> Num:
     """With a drafter, a repeated prompt resumes one block earlier, and no state was kept there
@@ -234,7 +223,6 @@ def state_past_the_resume(*numbers: Num) -> Num:
     replaces="draft_memory:continued_from",
     breaks="state_read_is_state_at_computed",
     cluster="hybrid-drafts",
-    trace_events=8,
 )
 def state_of_rejected_drafts(size: int, known: int, end: int, accepted: int) -> int:
     """A request continued from the state after all its drafts, the rejected drafts included
@@ -251,7 +239,6 @@ def state_of_rejected_drafts(size: int, known: int, end: int, accepted: int) -> 
     replaces="reference.blocks.allocation:extend",
     breaks="engine_survives",
     cluster="hybrid-drafts-cut",
-    trace_events=9,
 )
 def fewer_blocks_than_held_dies(
     cfg: config.EngineConfig,
@@ -286,7 +273,6 @@ def states_and_a_drafter(cluster: Cluster) -> bool:
     replaces="arithmetic.counts:state_blocks_predicted",
     breaks="predicted_is_taken",
     cluster="hybrid-drafts-cut",
-    trace_events=9,
     concerns=states_and_a_drafter,
 )
 def fewer_than_none_predicted(

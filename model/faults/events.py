@@ -14,7 +14,6 @@ from kvproof.model.state import Engine, Key
     replaces="reference.blocks.pool:forget_key",
     breaks=("events_replay_to_the_cache", "events_carry_their_tokens"),
     cluster="events",
-    trace_events=6,
     also_in=("pd-events",),
 )
 def removal_of_one_copy_reported(engine: Engine, key: Key, block: int) -> Engine:
@@ -33,7 +32,6 @@ def removal_of_one_copy_reported(engine: Engine, key: Key, block: int) -> Engine
     replaces="reference.blocks.kv_event_queue:report_spans",
     breaks="events_carry_their_tokens",
     cluster="events-hybrid",
-    trace_events=2,
 )
 def report_spans_skipped_blocks(
     looked_at: range, cached: tuple[int, ...]

@@ -27,7 +27,7 @@ class Fault:
     is the function of vLLM in which the mistake is made, empty where it is made in no single one.
     `replaces` names each function that is replaced, as `module:function` below `kvproof.model`,
     with the wrong one. `breaks` are the ids of the invariants that must find it. `cluster` is the
-    name of the preset that shows it after the fewest events (`trace_events`), `also_in` other
+    name of the preset that shows it after the fewest events, `also_in` other
     presets for what does not show there. `refutes` are the claims about counts that do not hold
     under it, and `refutes_in_turn` those that fail because another does. `concerns` returns for a
     cluster whether the fault can have an effect there; a violation in any other cluster has another
@@ -41,7 +41,6 @@ class Fault:
     replaces: planting.Replaced
     breaks: tuple[str, ...]
     cluster: str
-    trace_events: int
     in_vllm: str = ""
     also_in: tuple[str, ...] = ()
     refutes: frozenset[str] = frozenset()
@@ -66,7 +65,6 @@ def fault(
     replaces: str,
     breaks: str | tuple[str, ...],
     cluster: str,
-    trace_events: int,
     in_vllm: str = "",
     also_replaces: planting.Replaced | None = None,
     also_in: tuple[str, ...] = (),
@@ -99,7 +97,6 @@ def fault(
             replaces=replaced,
             breaks=(breaks,) if isinstance(breaks, str) else breaks,
             cluster=cluster,
-            trace_events=trace_events,
             in_vllm=in_vllm,
             also_in=also_in,
             refutes=refutes,

@@ -32,7 +32,6 @@ def attention_blocks(kind: str, held: Num, lacking: Num) -> Truth:
     also_replaces={"counting_abstraction.table_system:may_lack": attention_blocks},
     breaks="hit_holds_in_every_group",
     cluster="hybrid-evicting",
-    trace_events=8,
     also_in=("pd-superseding", "pd-remnant"),
     refutes=claims("full", "full_attention_keeps_all"),
     refutes_in_turn=claims("full", "hashed_are_counted"),
@@ -51,7 +50,6 @@ def deepest_group_wins(cfg: config.EngineConfig, engine: Engine, tokens: str, hi
     replaces="reference.blocks.prefix_hits:longest_together",
     breaks="hit_is_the_longest",
     cluster="three",
-    trace_events=3,
 )
 def hit_collapses_with_three_groups(cfg: config.EngineConfig, engine: Engine, tokens: str) -> int:
     """vllm#51771: after the hit was reduced, one of three groups answers 0 to the first lookup,
@@ -66,7 +64,6 @@ def hit_collapses_with_three_groups(cfg: config.EngineConfig, engine: Engine, to
     replaces="arithmetic.counts:longest_hit_tokens",
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="full",
-    trace_events=5,
 )
 def hit_covers_whole_prompt(known: Num, hit_unit: Num, eagle_drop_tokens: int = 0) -> Num:  # noqa: ARG001
     """A hit on the whole prompt leaves no token to compute and sample from. In the offload
@@ -82,7 +79,6 @@ def hit_covers_whole_prompt(known: Num, hit_unit: Num, eagle_drop_tokens: int = 
     replaces="arithmetic.counts:blocks_counted_after_hit",
     breaks="engine_survives",
     cluster="full",
-    trace_events=3,
     refutes=claims("full", "full_attention_keeps_all") | claims(CACHING, "hashed_are_counted"),
 )
 def hit_not_counted(hit_blocks: Num, skipped_blocks: Num) -> Num:  # noqa: ARG001
@@ -99,7 +95,6 @@ def hit_not_counted(hit_blocks: Num, skipped_blocks: Num) -> Num:  # noqa: ARG00
     replaces="reference.blocks.groups:hashed_prefix",
     breaks="cached_block_holds_its_key",
     cluster="extra-keys",
-    trace_events=2,
 )
 def extra_keys_left_out(tokens: str, end: int, ahead: int) -> str:
     """vllm#44701: a LoRA adapter whose name is the salt of another user has the same block
@@ -114,7 +109,6 @@ def extra_keys_left_out(tokens: str, end: int, ahead: int) -> str:
     replaces="reference.blocks.caching:caches_prompt_end",
     breaks="cached_key_can_be_hit",
     cluster="unequal",
-    trace_events=2,
 )
 def end_of_prompt_cached_in_wider_block(cfg: config.EngineConfig, group: config.Group) -> bool:
     """vLLM 0.32.0, found by kvproof. The groups have unequal block sizes and none is Mamba, so
@@ -132,7 +126,6 @@ def end_of_prompt_cached_in_wider_block(cfg: config.EngineConfig, group: config.
     replaces="reference.blocks.groups:worth_caching",
     breaks="computed_tokens_are_cached",
     cluster="partial-unequal",
-    trace_events=6,
 )
 def blocks_after_the_boundary_not_cached(
     cfg: config.EngineConfig, request: Request, group: config.Group, position: int
@@ -153,7 +146,6 @@ def blocks_after_the_boundary_not_cached(
     replaces="arithmetic.counts:is_retained",
     breaks="repeated_prompt_hits",
     cluster="sparse-three",
-    trace_events=7,
 )
 def retained_boundary_out_of_reach(*numbers: Num) -> Truth:
     """Compare vllm#53945 and vllm#52216: sparse retention keeps blocks that no lookup can use.
@@ -171,7 +163,6 @@ def retained_boundary_out_of_reach(*numbers: Num) -> Truth:
     replaces="arithmetic.counts:is_retained",
     breaks="repeated_prompt_hits",
     cluster="sparse-window",
-    trace_events=8,
 )
 def retention_drops_shared_prefix_boundary(*numbers: Num) -> Truth:
     """Before vllm#47782, sparse retention kept only the boundary at which the same prompt
@@ -188,7 +179,6 @@ def retention_drops_shared_prefix_boundary(*numbers: Num) -> Truth:
     replaces="reference.blocks.prefix_hits:longest_together",
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="partial-tight",
-    trace_events=9,
     concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )
 def hit_without_room_waits(cfg: config.EngineConfig, engine: Engine, tokens: str) -> int:
@@ -208,7 +198,6 @@ def hit_without_room_waits(cfg: config.EngineConfig, engine: Engine, tokens: str
     replaces="arithmetic.counts:tail_chunk",
     breaks="repeated_prompt_hits",
     cluster="partial",
-    trace_events=7,
 )
 def prompt_end_run_over(_start: Num, tokens: Num, _boundary: Num, _tail: Num) -> Num:
     """Without the stop of vllm#46384, a chunk runs past the last prefix of its prompt that has a
@@ -224,7 +213,6 @@ def prompt_end_run_over(_start: Num, tokens: Num, _boundary: Num, _tail: Num) ->
     replaces="reference.blocks.partial_block_hits:goes_on_from_cached",
     breaks=("cached_block_holds_its_key", "writer_is_alone"),
     cluster="partial",
-    trace_events=6,
 )
 def cached_state_overwritten(*_: object) -> bool:
     """Compare vllm#51766: after a state was cached inside a block, the scheduler and the worker
@@ -240,7 +228,6 @@ def cached_state_overwritten(*_: object) -> bool:
     replaces="reference.blocks.partial_block_hits:filled_by_step",
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="partial-evicting",
-    trace_events=9,
     concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )
 def copied_before_filled(*_: object) -> bool:
@@ -261,7 +248,6 @@ def copied_before_filled(*_: object) -> bool:
         "cached_block_holds_its_key",
     ),
     cluster="partial",
-    trace_events=6,
 )
 def copies_after_the_step(
     cfg: config.EngineConfig, engine: Engine, batch: Sequence[tuple[Request, int]]
@@ -280,7 +266,6 @@ def copies_after_the_step(
     replaces="reference.blocks.allocation:predicted",
     breaks=("predicted_is_taken", "engine_survives"),
     cluster="partial",
-    trace_events=6,
     also_in=("partial-async",),
 )
 def copy_not_predicted(

@@ -20,7 +20,6 @@ from kvproof.model.state import FAILED, LOADED, LOADING, PAUSED, RUNNING, Engine
     replaces="reference.blocks.allocation:touch_and_take",
     breaks=("predicted_is_taken", "cached_block_holds_its_key"),
     cluster="pd-window-wide",
-    trace_events=14,
 )
 def load_evicts_hits(
     engine: Engine, hits: Sequence[Table], missing: Sequence[int]
@@ -41,7 +40,6 @@ def load_evicts_hits(
     replaces="reference.scheduling.scheduler:blocks_to_zero",
     breaks="zeroed_blocks_are_new",
     cluster="pd",
-    trace_events=7,
 )
 def blocks_of_loads_are_zeroed(
     group: config.Group, blocks: Sequence[int], _loaded: Sequence[int]
@@ -58,7 +56,6 @@ def blocks_of_loads_are_zeroed(
     replaces="reference.scheduling.greedy:Greedy.leaves_room",
     breaks="every_request_can_finish",
     cluster="pd-tight",
-    trace_events=13,
 )
 def loads_take_the_last_blocks(_work: Greedy, _before: Engine, _name: str) -> bool:
     """vllm#45388, fixed by vllm#44560: loads were admitted as long as there were blocks for the
@@ -74,7 +71,6 @@ def loads_take_the_last_blocks(_work: Greedy, _before: Engine, _name: str) -> bo
     replaces="reference.scheduling.scheduler_step:takes_a_place",
     breaks="every_request_can_finish",
     cluster="pd-limited",
-    trace_events=12,
 )
 def deferred_requests_take_places(status: str) -> bool:
     """vllm#53130: requests that wait for their loads counted towards `max_num_seqs`. When the
@@ -96,7 +92,6 @@ def waiting_on_in_counts(t: TableCounts) -> TableCounts:
     also_replaces={"counting_abstraction.table_system:restarted": waiting_on_in_counts},
     breaks="every_request_can_finish",
     cluster="pd-recomputing",
-    trace_events=9,
     refutes=claims(TABLES, "loads_all_or_nothing"),
     refutes_in_turn=claims(("window", "mamba", "state"), "null_is_not_needed"),
 )
@@ -113,7 +108,6 @@ def failed_load_waits_on(request: Request) -> Request:
     replaces="reference.scheduling.greedy:without_blocks",
     breaks="every_request_can_finish",
     cluster="pd-window-recomputing",
-    trace_events=14,
 )
 def failed_load_holds_the_queue(_request: Request) -> bool:
     """vllm#57841, its last limit: a request whose load failed has lost its blocks, and keeps its
@@ -135,7 +129,6 @@ def failed_load_holds_the_queue(_request: Request) -> bool:
         "request_reads_its_own_prefix",
     ),
     cluster="store-recomputing",
-    trace_events=7,
     concerns=lambda cluster: (
         bool(cluster.failures)
         and cluster.load_failure == "recompute"
@@ -166,7 +159,6 @@ def failed_load_stays_cached(
         "every_request_can_finish",
     ),
     cluster="store-failing-async",
-    trace_events=6,
     concerns=lambda cluster: (
         bool(cluster.failures) and any(e.store and e.overlaps for e in cluster.engines)
     ),

@@ -22,7 +22,6 @@ from kvproof.model.state import LATE, Request, State
     replaces="arithmetic.counts:output_tokens",
     breaks="prefill_and_decode_agree",
     cluster="pd",
-    trace_events=9,
     refutes=claims(TABLES, "computes_known_tokens") | claims(TRANSFERS, "delivered_is_loaded"),
     refutes_in_turn=claims(TABLES, "delivered_is_counted"),
 )
@@ -40,7 +39,6 @@ def prefill_decodes_on(max_tokens: Num, prefill: Truth) -> Num:  # noqa: ARG001
     replaces="arithmetic.counts:tokens_loaded_by_decode",
     breaks="prefill_and_decode_agree",
     cluster="pd",
-    trace_events=7,
     also_in=("pd-state",),
     refutes=claims(TABLES, "loads_what_is_offered") | claims(TRANSFERS, "delivered_is_loaded"),
     refutes_in_turn=claims(("mamba", "state"), "null_is_not_needed"),
@@ -58,7 +56,6 @@ def decode_loads_whole_prompt(prompt: Num, backoff: Num) -> Num:  # noqa: ARG001
     replaces="arithmetic.counts:prompt_after_truncation",
     breaks=("truncated_at_most_once", "prefill_and_decode_agree"),
     cluster="pd-preempting",
-    trace_events=11,
     also_in=("pd-state-preempting",),
     refutes=claims(TABLES, "truncated_once"),
     refutes_in_turn=claims(TABLES, "delivered_is_counted"),
@@ -76,7 +73,6 @@ def truncation_without_guard(prompt: Num, backoff: Num, truncated: Truth) -> Num
     replaces="arithmetic.counts:prompt_after_truncation",
     breaks="every_request_can_finish",
     cluster="pd-one-token",
-    trace_events=2,
     refutes=claims(TABLES, "counts_are_none_when_gone", "truncated_once"),
 )
 def one_token_prompt_truncated(prompt: Num, backoff: Num, truncated: Truth) -> Num:
@@ -93,7 +89,6 @@ def one_token_prompt_truncated(prompt: Num, backoff: Num, truncated: Truth) -> N
     replaces="reference.transfers.offers:backoff_on_prefill",
     breaks="prefill_and_decode_agree",
     cluster="pd-window",
-    trace_events=5,
 )
 def truncates_for_any_non_full_group(kinds: tuple[str, ...], embeds: bool) -> int:  # noqa: ARG001
     """The first version of vllm#37310 checked `_is_hma_required`, which is true for a sliding
@@ -109,7 +104,6 @@ def truncates_for_any_non_full_group(kinds: tuple[str, ...], embeds: bool) -> in
     replaces="reference.transfers.offers:backoff_on_prefill",
     breaks=("prefill_and_decode_agree", "state_read_is_state_at_computed"),
     cluster="pd-embeds",
-    trace_events=7,
 )
 def embeddings_not_truncated(kinds: tuple[str, ...], embeds: bool) -> int:
     """vllm#37310 (review): the truncation looked only at `prompt_token_ids`. P did not truncate
@@ -124,7 +118,6 @@ def embeddings_not_truncated(kinds: tuple[str, ...], embeds: bool) -> int:
     replaces="reference.transfers.offers:offered_by_prefill",
     breaks="offered_tokens_are_loaded",
     cluster="pd-embeds",
-    trace_events=7,
 )
 def embeddings_not_loaded(cluster: config.Cluster, request: Request) -> int:
     """vLLM 0.32.0, found by kvproof on the live connector. D computes the number of offered
@@ -140,7 +133,6 @@ def embeddings_not_loaded(cluster: config.Cluster, request: Request) -> int:
     replaces="arithmetic.counts:attention_blocks_offered",
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="pd-superseding",
-    trace_events=9,
     refutes=claims(LISTS, "all_is_offered"),
 )
 def partial_block_not_offered(tokens: Num, block_size: Num) -> Num:
@@ -156,7 +148,6 @@ def partial_block_not_offered(tokens: Num, block_size: Num) -> Num:
     replaces="reference.in_flight:fate_of_preempted",
     breaks="offer_has_tokens",
     cluster="pd-roles-preempting",
-    trace_events=5,
 )
 def preempted_prefill_is_offered(_produces: bool) -> str:
     """vllm#50297: P preempted a request while its last token was in flight. The token arrived,
@@ -171,7 +162,6 @@ def preempted_prefill_is_offered(_produces: bool) -> str:
     replaces="reference.transfers.offers:loadable",
     breaks="offered_tokens_are_loaded",
     cluster="pd-covering",
-    trace_events=11,
 )
 def full_hit_gives_up_load(cluster: config.Cluster, state: State, request: Request) -> int:
     """vLLM 0.32.0, found by kvproof on the live connector. D's full-attention cache covers all
@@ -195,7 +185,6 @@ def full_hit_gives_up_load(cluster: config.Cluster, state: State, request: Reque
     replaces="reference.transfers.offers:best_admission",
     breaks="repeated_prompt_hits",
     cluster="pd-remnant",
-    trace_events=19,
 )
 def deeper_state_gives_up_hit(
     cluster: config.Cluster, cfg: config.EngineConfig, state: State, request: Request
@@ -224,7 +213,6 @@ def deeper_state_gives_up_hit(
     replaces="reference.blocks.prefix_hits:connector_brings_states",
     breaks="repeated_prompt_hits",
     cluster="pd-repeating",
-    trace_events=13,
 )
 def hit_needs_every_group_on_decode(_cfg: config.EngineConfig) -> bool:
     """vllm#42524: D has the attention blocks of a prompt and no Mamba state at any boundary. D

@@ -19,7 +19,6 @@ from kvproof.model.state import PREEMPTED, RUNNING, Engine, Flight, Request
     replaces="reference.scheduling.scheduler_step:rank",
     breaks="priority_is_kept",
     cluster="priority",
-    trace_events=3,
 )
 def priority_is_reversed(priority: int, arrival: int) -> tuple[int, ...]:
     """The request with the lowest priority number is admitted first (vllm#19057). A scheduler
@@ -34,7 +33,6 @@ def priority_is_reversed(priority: int, arrival: int) -> tuple[int, ...]:
     replaces="reference.scheduling.greedy:serve_running",
     breaks="room_is_used",
     cluster="async",
-    trace_events=6,
 )
 def runner_is_passed_over(work: Greedy, running: Sequence[str]) -> bool:
     """Before vllm#49206, the preemption of an earlier request made the loop over running
@@ -50,7 +48,6 @@ def runner_is_passed_over(work: Greedy, running: Sequence[str]) -> bool:
     replaces="capacity:can_hold",
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="oversized",
-    trace_events=2,
     concerns=lambda cluster: cluster.oversized,
 )
 def impossible_fit_waits(_engine: config.EngineConfig, _request: Request) -> bool:
@@ -67,7 +64,6 @@ def impossible_fit_waits(_engine: config.EngineConfig, _request: Request) -> boo
     replaces="reference.scheduling.greedy:kept_at_admission",
     breaks="watermark_is_kept",
     cluster="watermark",
-    trace_events=5,
 )
 def watermark_is_ignored(_watermark: int, _others_run: bool) -> int:
     """The watermark keeps blocks free for running requests (vllm#44594). A scheduler that
@@ -82,7 +78,6 @@ def watermark_is_ignored(_watermark: int, _others_run: bool) -> int:
     replaces="reference.scheduling.greedy:serve_running",
     breaks="room_is_used",
     cluster="priority-async",
-    trace_events=7,
 )
 def preemption_skips_the_next(work: Greedy, running: Sequence[str]) -> bool:
     """vllm#49206: the loop over the running requests keeps its position when it preempts a
@@ -117,7 +112,6 @@ def with_its_counter_in_counts(sizes: TableSizes, t: TableCounts) -> TableCounts
     also_replaces={"counting_abstraction.table_system:preempted": with_its_counter_in_counts},
     breaks="counter_counts_only_cached",
     cluster="pd-preempting",
-    trace_events=9,
     refutes=claims(CACHING, "counter_counts_full_blocks", "no_blocks_without_tokens")
     | claims("full", "full_attention_keeps_all"),
     refutes_in_turn=claims("full", "hashed_are_counted"),
@@ -137,7 +131,6 @@ def preemption_keeps_counter(request: Request) -> Request:
     replaces="reference.scheduling.scheduler:keeps_its_place",
     breaks="worker_forgets_who_left",
     cluster="window",
-    trace_events=5,
 )
 def preemption_is_not_reported(request: Request) -> bool:
     """Before vllm#46974 the worker had no report of requests that a reset had preempted. Here no
@@ -152,7 +145,6 @@ def preemption_is_not_reported(request: Request) -> bool:
     replaces="reference.blocks.pool:forget_uncomputed",
     breaks="cached_block_holds_its_key",
     cluster="priority-hybrid",
-    trace_events=7,
 )
 def uncomputed_stays_cached(_begun: Engine, engine: Engine, _request: Request) -> Engine:
     """vllm#57580: with priority scheduling, a request may be preempted in the step that was to
@@ -168,7 +160,6 @@ def uncomputed_stays_cached(_begun: Engine, engine: Engine, _request: Request) -
     replaces="reference.blocks.pool:is_idle",
     breaks="reset_is_whole",
     cluster="resetting",
-    trace_events=4,
 )
 def reset_under_load(_engine: Engine) -> bool:
     """A reset after a change of weights must leave no cache entry of the old weights (vllm#57727
@@ -184,7 +175,6 @@ def reset_under_load(_engine: Engine) -> bool:
     replaces="reference.scheduling.step_output:without_placeholder",
     breaks="placeholders_are_samples_in_flight",
     cluster="async",
-    trace_events=3,
 )
 def chunk_takes_placeholder(engine: Engine, flight: Flight) -> Engine:
     """vllm#57562: a step computed a part of a prompt and sampled no token. Its output still
@@ -199,7 +189,6 @@ def chunk_takes_placeholder(engine: Engine, flight: Flight) -> Engine:
     replaces="reference.in_flight:placeholders_due",
     breaks="placeholders_are_samples_in_flight",
     cluster="async-preempting",
-    trace_events=7,
 )
 def late_output_takes_placeholder(reserved: int, _late: bool) -> int:
     """vllm#48245: a preemption removed the placeholders of a request. The pending output of the
@@ -214,7 +203,6 @@ def late_output_takes_placeholder(reserved: int, _late: bool) -> int:
     replaces="reference.in_flight:awaits_output",
     breaks="placeholders_are_samples_in_flight",
     cluster="hybrid-async",
-    trace_events=10,
 )
 def resumes_before_late_output(_flights: Sequence[Flight]) -> bool:
     """vllm#48245 (review): a preempted request must not run again while a token that was sampled

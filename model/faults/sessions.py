@@ -22,7 +22,6 @@ from kvproof.model.state import MISQUEUED, PREEMPTED, Request, State
     replaces="reference.scheduling.sessions:wait_for_user",
     breaks=("every_request_in_one_queue", "every_request_can_finish"),
     cluster="sessions-async",
-    trace_events=7,
     concerns=lambda cluster: cluster.sessions and any(e.overlaps for e in cluster.engines),
 )
 def late_end_loses_session(request: Request) -> Request:
@@ -53,7 +52,6 @@ def _priority(work: Greedy, request: Request) -> int:
     replaces="reference.scheduling.greedy:serve_waiting",
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="sessions",
-    trace_events=9,
     concerns=lambda cluster: cluster.sessions,
 )
 def waiting_sessions_hold_on(work: Greedy, waiting: Sequence[Request]) -> None:
@@ -78,7 +76,6 @@ def waiting_sessions_hold_on(work: Greedy, waiting: Sequence[Request]) -> None:
     replaces="arithmetic.counts:tokens_offered",
     breaks=("request_reads_its_own_prefix", "cached_block_holds_its_key"),
     cluster="turns-drafts",
-    trace_events=14,
     also_in=("turns-async",),
     concerns=lambda cluster: cluster.follow_up_turns and cluster.decode.drafts > 0,
 )
@@ -107,7 +104,6 @@ def on_prefill(cluster: config.Cluster, request: Request) -> bool:
     also_replaces={"reference.transfers.offers:asks_again": on_prefill},
     breaks="every_request_can_finish",
     cluster="turns-recomputing",
-    trace_events=15,
     concerns=lambda cluster: cluster.follow_up_turns,
 )
 def held_is_loaded_again(cluster: config.Cluster, state: State, request: Request) -> int:
@@ -132,7 +128,6 @@ def held_is_loaded_again(cluster: config.Cluster, state: State, request: Request
     replaces="reference.transfers.loads:cut_held_list",
     breaks="paired_offsets_are_equal",
     cluster="turns-shorter",
-    trace_events=16,
     concerns=lambda cluster: cluster.follow_up_turns,
 )
 def held_list_ends_with_prompt(
@@ -153,7 +148,6 @@ def held_list_ends_with_prompt(
     replaces="arithmetic.counts:held_tokens_loaded",
     breaks=("prefill_and_decode_agree", "state_read_is_state_at_computed"),
     cluster="turns-state",
-    trace_events=16,
     concerns=lambda cluster: cluster.follow_up_turns,
 )
 def held_state_is_of_the_prompt(held: Num, prompt: Num, _whole: bool) -> Num:

@@ -25,7 +25,6 @@ from kvproof.model.state import NULL, Death, Engine, Key, Request
     replaces="arithmetic.counts:align_chunk",
     breaks=("cached_block_holds_its_key", "repeated_prompt_hits"),
     cluster="hybrid-chunked",
-    trace_events=4,
     also_in=("hybrid-siblings",),
 )
 def no_align_split(_start: Num, tokens: Num, *_others: Num) -> Num:
@@ -41,7 +40,6 @@ def no_align_split(_start: Num, tokens: Num, *_others: Num) -> Num:
     replaces="arithmetic.counts:align_chunk",
     breaks="engine_survives",
     cluster="hybrid-chunked",
-    trace_events=2,
 )
 def chunk_rounds_up(
     start: Num, tokens: Num, prefill_end: Num, known: Num, block_size: Num, *others: Num
@@ -61,7 +59,6 @@ def chunk_rounds_up(
     replaces="arithmetic.counts:align_chunk",
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="hybrid-narrow",
-    trace_events=2,
 )
 def wide_block_never_crossed(
     start: Num, tokens: Num, prefill_end: Num, known: Num, block_size: Num, limit: Num, *others: Num
@@ -81,7 +78,6 @@ def wide_block_never_crossed(
     replaces="reference.scheduling.computing:split_unit",
     breaks=("cached_block_holds_its_key", "state_read_is_state_at_computed"),
     cluster="partial-unequal",
-    trace_events=4,
     concerns=lambda cluster: any(
         group.aligned and group.block_size > min(engine.block_sizes)
         for engine in cluster.engines
@@ -103,7 +99,6 @@ def split_at_the_smallest_block(cfg: config.EngineConfig) -> int:
     replaces="arithmetic.counts:align_chunk",
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="hybrid-siblings",
-    trace_events=7,
 )
 def shared_prefix_boundary_inside_a_block(*numbers: Num) -> Num:
     """A chunk ends one token before the shared prefix boundary, inside a block (compare
@@ -120,7 +115,6 @@ def shared_prefix_boundary_inside_a_block(*numbers: Num) -> Num:
     replaces="reference.scheduling.admission:begin_load",
     breaks="every_request_can_finish",
     cluster="pd",
-    trace_events=7,
 )
 def align_split_during_load(
     work: SchedulerStep, request: Request, hit: Hit, recorded: Lists
@@ -140,7 +134,6 @@ def align_split_during_load(
     replaces="reference.scheduling.admission:begin_load",
     breaks="engine_survives",
     cluster="pd",
-    trace_events=7,
 )
 def align_split_refuses_external(
     work: SchedulerStep, request: Request, hit: Hit, recorded: Lists
@@ -161,7 +154,6 @@ def align_split_refuses_external(
     replaces="reference.blocks.prefix_hits:shared_prefix_boundary",
     breaks="repeated_prompt_hits",
     cluster="hybrid-siblings",
-    trace_events=12,
 )
 def state_only_at_last_boundary(_alone: int, _together: int) -> int:
     """vllm#43587: of a prompt that is computed in one chunk, only one state is kept. Other
@@ -177,7 +169,6 @@ def state_only_at_last_boundary(_alone: int, _together: int) -> int:
     replaces="arithmetic.counts:tokens_skipped_by_state",
     breaks="no_more_is_held_than_is_read",
     cluster="hybrid-chunked",
-    trace_events=6,
 )
 def old_states_are_kept(_computed: Num) -> Num:
     """Compare vllm#39734: at start, vLLM reserves fewer blocks for a request than the request
@@ -193,7 +184,6 @@ def old_states_are_kept(_computed: Num) -> Num:
     replaces="arithmetic.counts:tokens_skipped_by_state",
     breaks="null_block_is_nobody",
     cluster="hybrid",
-    trace_events=4,
     refutes=claims(("mamba", "state"), "null_is_not_needed", "state_is_there"),
 )
 def running_state_freed(computed: Num) -> Num:
@@ -210,7 +200,6 @@ def running_state_freed(computed: Num) -> Num:
     replaces="arithmetic.counts:blocks_counted_after_hit",
     breaks="counter_counts_only_cached",
     cluster="pd",
-    trace_events=7,
     refutes=claims(("window", "mamba", "state"), "counter_counts_full_blocks"),
 )
 def null_blocks_counted_as_cached(hit_blocks: Num, skipped_blocks: Num) -> Num:
@@ -228,7 +217,6 @@ def null_blocks_counted_as_cached(hit_blocks: Num, skipped_blocks: Num) -> Num:
     replaces="reference.blocks.pool:cache_block",
     breaks=("null_block_is_nobody", "cached_block_holds_its_key"),
     cluster="hybrid",
-    trace_events=2,
 )
 def null_blocks_registered(
     cfg: config.EngineConfig, engine: Engine, key: Key, block: int
@@ -252,7 +240,6 @@ def null_blocks_registered(
     replaces="arithmetic.counts:state_blocks_predicted",
     breaks=("table_fits_its_tokens", "predicted_is_taken"),
     cluster="hybrid",
-    trace_events=2,
     also_in=("pd",),
     refutes=claims("mamba", "table_fits_its_tokens"),
 )
@@ -275,7 +262,6 @@ def placeholders_predicted(
     replaces="arithmetic.counts:state_is_used",
     breaks="predicted_is_taken",
     cluster="pd-superseding",
-    trace_events=13,
 )
 def superseded_state_reserved(hit_blocks: Num, _left_behind: Num) -> Truth:
     """vLLM 0.32.0, found by kvproof on the live connector (compare vllm#46892). D has cached a
@@ -292,7 +278,6 @@ def superseded_state_reserved(hit_blocks: Num, _left_behind: Num) -> Truth:
     replaces="reference.blocks.allocation:tokens_loaded_before_chunk",
     breaks=("engine_survives", "predicted_is_taken"),
     cluster="store-tight",
-    trace_events=8,
 )
 def loaded_state_not_predicted(_loaded: int, _end: int) -> int:
     """vLLM 0.32.0 (vllm#46892): a store loads the Mamba state at the end of its tokens, and the
@@ -309,7 +294,6 @@ def loaded_state_not_predicted(_loaded: int, _end: int) -> int:
     replaces="arithmetic.counts:state_slots_moved",
     breaks=("paired_lists_are_equal", "null_block_is_nobody"),
     cluster="pd",
-    trace_events=7,
     refutes=claims("transfer_of_mamba", "all_is_offered", "lists_are_equally_long"),
 )
 def ssm_placeholders_not_trimmed(slots: Num) -> Num:

@@ -27,7 +27,6 @@ from kvproof.model.state import FAILED, LOADED, Death, Engine, Request, State, T
     replaces="arithmetic.counts:trim",
     breaks=("paired_offsets_are_equal", "request_reads_its_own_prefix"),
     cluster="pd-full",
-    trace_events=9,
     refutes=claims(LISTS, "lists_start_together"),
 )
 def front_trim(*lists: Num) -> tuple[Num, Num, Num, Num]:
@@ -45,7 +44,6 @@ def front_trim(*lists: Num) -> tuple[Num, Num, Num, Num]:
     replaces="arithmetic.counts:trim",
     breaks="paired_lists_are_equal",
     cluster="pd-hitting",
-    trace_events=13,
     also_in=("pd-remnant",),
     refutes=claims(LISTS, "lists_are_equally_long", "lists_start_together"),
 )
@@ -70,7 +68,6 @@ def last_zero_blocks_yield_all(*lists: Num) -> tuple[Num, Num, Num, Num]:
         "request_reads_its_own_prefix",
     ),
     cluster="pd-ratio",
-    trace_events=5,
     refutes=claims(LISTS, "lists_start_together"),
     concerns=lambda cluster: not any(engine.has_state for engine in cluster.engines),
 )
@@ -94,7 +91,6 @@ def end_trim_across_ratios(*lists: Num) -> tuple[Num, Num, Num, Num]:
     replaces="reference.transfers.loads:start_load",
     breaks="engine_survives",
     cluster="pd-ratio-decode",
-    trace_events=5,
 )
 def longer_list_dies_across_ratios(cluster: config.Cluster, state: State, name: str) -> State:
     """vLLM 0.32.0, found by kvproof on the live connector. Without Mamba groups, D's worker
@@ -125,7 +121,6 @@ def longer_list_dies_across_ratios(cluster: config.Cluster, state: State, name: 
     also_replaces={"counting_abstraction.transfer:renewed": lambda _t: False},
     breaks="nothing_reused_under_transfer",
     cluster="pd",
-    trace_events=8,
     refutes=claims(TRANSFERS, "blocks_outlive_their_readers"),
 )
 def lease_ends_under_reader(_transfer: Transfer) -> bool:
@@ -141,7 +136,6 @@ def lease_ends_under_reader(_transfer: Transfer) -> bool:
     replaces="reference.transfers.push:lease_expired",
     breaks=("request_reads_its_own_prefix", "nothing_reused_under_transfer"),
     cluster="push-overdue",
-    trace_events=6,
     concerns=lambda cluster: cluster.pushes,
 )
 def lease_ends_under_writer(cluster: Cluster, state: State, name: str) -> State:
@@ -164,7 +158,6 @@ def still_pinned(sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
     also_replaces={"counting_abstraction.transfer:done": still_pinned},
     breaks="every_request_can_finish",
     cluster="pd",
-    trace_events=12,
     refutes=claims(TRANSFERS, "counts_are_none_when_over"),
 )
 def read_is_not_reported(cluster: config.Cluster, state: State, name: str) -> State:
@@ -181,7 +174,6 @@ def read_is_not_reported(cluster: config.Cluster, state: State, name: str) -> St
     replaces="reference.transfers.loads:declined",
     breaks="nothing_kept_for_nobody",
     cluster="push",
-    trace_events=13,
     concerns=lambda cluster: cluster.pushes,
 )
 def unneeded_prefill_is_not_reported(cluster: Cluster, state: State, name: str) -> State:
@@ -200,7 +192,6 @@ def unneeded_prefill_is_not_reported(cluster: Cluster, state: State, name: str) 
     replaces="reference.transfers.push:deadline_ended",
     breaks="every_request_can_finish",
     cluster="push-failing",
-    trace_events=5,
     concerns=lambda cluster: cluster.pushes,
 )
 def write_awaited_for_ever(_cluster: Cluster, state: State, _name: str) -> State:
@@ -218,7 +209,6 @@ def write_awaited_for_ever(_cluster: Cluster, state: State, _name: str) -> State
     replaces="reference.transfers.request_ends:stray_report",
     breaks="engine_survives",
     cluster="pd-stray",
-    trace_events=3,
 )
 def stray_report_dies(state: State, engine_name: str, name: str) -> State:
     """vLLM 0.32.0's scheduler (vllm#46240, vllm#43226) assumes that it waits for every report of
@@ -242,7 +232,6 @@ def stray_report_dies(state: State, engine_name: str, name: str) -> State:
     replaces="reference.transfers.request_ends:stop_running",
     breaks="every_request_in_one_queue",
     cluster="pd",
-    trace_events=5,
 )
 def finished_still_runs(engine: Engine, _name: str) -> Engine:
     """P has finished a request and keeps it until D has read its blocks. The request must not
@@ -259,7 +248,6 @@ def finished_still_runs(engine: Engine, _name: str) -> Engine:
     also_replaces={"counting_abstraction.table_system:keeps_its_blocks": lambda _t: False},
     breaks="nothing_reused_under_transfer",
     cluster="pd-aborting",
-    trace_events=6,
 )
 def abort_frees_under_load(_request: Request) -> bool:
     """vllm#32255: a user aborted a request in the status WAITING_FOR_REMOTE_KVS. D freed its
@@ -274,7 +262,6 @@ def abort_frees_under_load(_request: Request) -> bool:
     replaces="reference.transfers.request_ends:without_aborted",
     breaks=("references_are_exact", "all_blocks_return"),
     cluster="pd-aborting",
-    trace_events=7,
 )
 def aborted_load_never_frees(engine: Engine, request: Request) -> Engine:
     """vllm#32255 (review) and vllm#46283: the blocks of an aborted load are to be freed when the

@@ -18,7 +18,6 @@ from kvproof.model.faults.fault import fault
     replaces="arithmetic.counts:serves_a_hit",
     breaks="repeated_prompt_hits",
     cluster="three",
-    trace_events=7,
 )
 def mask_hides_needed_blocks(
     block: Num, window: Num, block_size: Num, hit_unit: Num, eagle_drop_blocks: int = 0
@@ -36,7 +35,6 @@ def mask_hides_needed_blocks(
     replaces="arithmetic.counts:window_blocks_for_hit",
     breaks="null_block_is_nobody",
     cluster="window-wide",
-    trace_events=5,
     refutes=claims("window", "null_is_not_needed"),
 )
 def window_hit_one_block_short(window: Num, block_size: Num) -> Num:
@@ -53,7 +51,6 @@ def window_hit_one_block_short(window: Num, block_size: Num) -> Num:
     replaces="arithmetic.counts:tokens_skipped_by_window",
     breaks="null_block_is_nobody",
     cluster="window",
-    trace_events=4,
     refutes=claims("window", "null_is_not_needed", "table_fits_its_tokens")
     | claims(("mamba", "state"), "null_is_not_needed", "state_is_there"),
 )
@@ -70,7 +67,6 @@ def window_freed_too_soon(computed: Num, window: Num) -> Num:
     replaces="arithmetic.counts:settled_tokens",
     breaks="settled_frees",
     cluster="async",
-    trace_events=5,
 )
 def window_freed_in_flight(computed: Num, in_flight: Num) -> Num:  # noqa: ARG001
     """vllm#47728: the number of computed tokens increases when a step is dispatched. According
@@ -86,7 +82,6 @@ def window_freed_in_flight(computed: Num, in_flight: Num) -> Num:  # noqa: ARG00
     replaces="arithmetic.counts:needed_from_load",
     breaks="null_block_is_nobody",
     cluster="pd-window",
-    trace_events=7,
     refutes=claims("window", "null_is_not_needed"),
 )
 def window_of_loaded_tokens(loaded: Num, prompt: Num) -> Num:  # noqa: ARG001
@@ -105,7 +100,6 @@ def window_of_loaded_tokens(loaded: Num, prompt: Num) -> Num:  # noqa: ARG001
     replaces="arithmetic.counts:window_blocks_offered",
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="pd-window-whole",
-    trace_events=7,
     refutes=claims("transfer_of_window", "all_is_offered"),
 )
 def window_offer_one_block_short(window: Num, block_size: Num) -> Num:
@@ -121,7 +115,6 @@ def window_offer_one_block_short(window: Num, block_size: Num) -> Num:
     replaces="reference.scheduling.scheduler:blocks_to_zero",
     breaks="new_blocks_are_zeroed",
     cluster="three",
-    trace_events=2,
 )
 def windows_are_not_zeroed(
     group: config.Group, blocks: Sequence[int], loaded: Sequence[int]

@@ -13,6 +13,7 @@ from kvproof.model.severity import FAIL_ON, MEANINGS
 from kvproof.reports.trace.engines import cluster_line
 from kvproof.strategies.verdict import Verdict
 from kvproof.strategies.witnesses import breaking
+from tests.planted import SHORTEST
 from tests.reference.markdown import code, paragraphs, table
 
 
@@ -47,7 +48,7 @@ def faults() -> str:
                 fault.mistake,
                 code(*fault.breaks),
                 fault.cluster,
-                str(fault.trace_events),
+                str(SHORTEST.get(fault.name, "")),
             )
             for fault in FAULTS.values()
         ),

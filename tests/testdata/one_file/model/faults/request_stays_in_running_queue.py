@@ -10,7 +10,6 @@ from kvproof.model.state import Engine
     replaces="reference.transfers.request_ends:stop_running",
     breaks="whoever_runs_is_running",
     cluster="pd-full",
-    trace_events=3,
 )
 def request_stays_in_running_queue(engine: Engine, _name: str) -> Engine:
     """A request that P has finished waits for D, and stays in the running queue meanwhile."""
