@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.connector_name import check_name
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
 from kvproof.gate.difference.judged import Break
 from kvproof.gate.side.known_plans import Likeness, likeness
+from kvproof.live.availability import importable
 from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
 from kvproof.model.counted import counted
@@ -124,11 +124,12 @@ def replay(args: argparse.Namespace, planned: PlanRun, plan: ConnectorPlan) -> i
 
 
 def _subject(args: argparse.Namespace, named: NamedConnector) -> "TestedConnector":
-    """Return the connector of this name. Raises UsageError where there is none."""
+    """Return the connector of this name. Raises UsageError where there is no vLLM, or no such
+    connector."""
     borrow(args.vllm, args.cache, live=True)
-    from kvproof.live.connectors.shipped import SHIPPED, as_driven
+    from kvproof.live.connectors.shipped import as_driven
 
-    check_name(named.name, SHIPPED)
+    importable()
     live_line.show("importing vLLM ...")
     subject = as_driven(named.name, named.extra, named.keeps_prompts)
     sys.path.append(os.getcwd())  # a module of the user is looked for here too

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol, cast
 
 import kvproof
-from kvproof.cli import removed
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, FaultStopsModel, UsageError, unknown
 from kvproof.model.files.reading import shown
@@ -207,7 +206,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    removed.refuse(arguments)
     named = next((word for word in arguments if not word.startswith("-")), "")
     if arguments and named == arguments[0] and named not in COMMANDS:
         raise unknown("command", named, COMMANDS)

@@ -4,18 +4,15 @@ import argparse
 import dataclasses
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from kvproof.cli import parser as options
-from kvproof.cli.finish import File, finish
+from kvproof.cli.finish import finish
 from kvproof.model import interruption
 from kvproof.model.errors import UsageError
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
-from kvproof.model.files.writing import write_new
 from kvproof.model.wording import sentences
-from kvproof.proofs.obligations import table
 from kvproof.proofs.proof import Proof
 from kvproof.proofs.prove import TIMEOUT_MAX_S, everything, outcome, prove
 from kvproof.proofs.solve import TIMEOUT_S
@@ -42,12 +39,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="time limit of one query, in seconds (default: %(default)s)",
     )
-    parser.add_argument(
-        "--table",
-        type=options.new_file,
-        metavar="FILE",
-        help="write a table of the proofs to a new Markdown file",
-    )
 
 
 def seconds(text: str) -> float:
@@ -72,9 +63,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     found, proofs = proved(args.obligation or None, args.timeout_s)
-    files = []
-    if args.table is not None:
-        files.append(File(lambda: _write_table(args.table, proofs)))
 
     def output() -> dict[str, Any]:
         fields = of_outcome(found, faults=args.fault, machine="none", seed=args.seed)
@@ -88,13 +76,7 @@ def _run(args: argparse.Namespace) -> int:
             say(f"not run: {missing} obligations")
         say(f"{found.verdict.value}{why} - {covered(found)} ({found.seconds:.1f} s)")
 
-    return finish(args, found.verdict.exit_code, output, text, files)
-
-
-def _write_table(path: Path, proofs: Sequence[Proof]) -> Path:
-    """Write the table of all proofs; there is none after an interruption."""
-    interruption.check()
-    return write_new(path, table(proofs))
+    return finish(args, found.verdict.exit_code, output, text)
 
 
 def proved(names: Sequence[str] | None, timeout_s: float) -> tuple[Outcome, list[Proof]]:

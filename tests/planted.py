@@ -20,12 +20,12 @@ from kvproof.model.presets import cluster_named
 from kvproof.model.step import Step
 from kvproof.model.traces.trace import Trace
 from kvproof.strategies.conformance.replay import record
+from kvproof.strategies.explorer.explorer import explore
 
 SHORTEST: Mapping[str, int] = json.loads(
     (Path(__file__).parent / "testdata" / "shortest_runs.json").read_text(encoding="utf-8")
 )
 """The number of events of the shortest run that shows each fault. One of your own may have none."""
-from kvproof.strategies.explorer.explorer import explore
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,9 +14,9 @@ import pytest
 from kvproof.gate.formats import github, junit, markdown, sarif, terminal
 from kvproof.reports.document import document
 from kvproof.reports.gate_output import Gate
-from kvproof.reports.schemas import schema
 from tests.conftest import TESTDATA
 from tests.gates import ALL, STILL, gate
+from tests.reference.schemas import schema
 
 Golden = Callable[[str, str], None]
 EVERY = pytest.mark.parametrize("name", ALL)

@@ -1,19 +1,16 @@
 """A file that cannot be written takes nothing away from the verdict: it is printed first, then the
 error, and the exit code changes only where it would be 0."""
 
-import json
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kvproof.cli import answer, finish, prove
+from kvproof.cli import answer, finish
 from kvproof.model.files import writing
 from tests.sentences import two_sentences
 
-PROVE = ["prove", "--obligation", "truncated_once", "--table", "t.md"]
 BROKEN = ["--fault", "front_trim"]
 
 
@@ -48,26 +45,13 @@ def test_a_violation_without_its_trace_is_printed(
     assert not list(Path().rglob("*.*"))
 
 
-def test_a_file_that_is_lost_is_not_green(run: Any, lost: Any) -> None:
-    lost()
-    code, out, err = run(*PROVE)
-    assert code == 2
-    assert "PROVED" in out
-    assert two_sentences(err), err
-    code, out, _ = run(*PROVE, "--json")
-    assert (code, json.loads(out)["exit_code"], json.loads(out)["verdict"]) == (2, 2, "PROVED")
-    assert list(Path().iterdir()) == []
-
-
 def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Root may write anywhere, but nobody to a folder of the kernel.
-    monkeypatch.setattr("kvproof.cli.prove.prove", lambda *_: pytest.fail("it proved"))
     monkeypatch.setattr("kvproof.cli.explore.explore", lambda *_: pytest.fail("it explored"))
     for argv in (
         ["explore", "--traces", "/proc/none"],
         ["explore", "--traces", "/proc"],
         ["sample", "--traces", "/proc/none"],
-        ["prove", "--table", "/proc/t.md"],
         ["gate", "--junit", "/proc/j.xml"],
         ["gate", "--sarif", "/proc/s.sarif"],
         ["gate", "--traces", "/proc/none"],
@@ -87,15 +71,3 @@ def test_an_interruption_while_a_file_is_written_keeps_the_verdict(
     assert "VIOLATED - cluster pd-full" in out
     assert err == f"{finish.NOT_FINISHED}\n"
     assert two_sentences(err)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_a_file_about_the_whole_work_is_not_written_after_an_interruption(
-    run: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prove, "prove", lambda **_: signal.raise_signal(signal.SIGINT))
-    code, out, err = run(*PROVE)
-    assert code == 130
-    assert "UNKNOWN: interrupted" in out
-    assert err == f"{finish.NOT_FINISHED}\n"
-    assert list(Path().iterdir()) == []

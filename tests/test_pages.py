@@ -17,16 +17,16 @@ import pytest
 from kvproof.cli.main import parser
 from kvproof.model.traces.trace import PlanRun
 from kvproof.model.traces.trace_reader import read_run
-from kvproof.proofs.obligations import table as obligations
 from kvproof.proofs.prove import prove
-from kvproof.reports.schemas import TYPES
-from kvproof.reports.schemas import text as schema
 from tests.conftest import CAREFUL, rewritten
 from tests.copied_tree import with_example
 from tests.gallery import Picture, ledger, pictures
 from tests.pages import ROOT, blocks, files, named_commands, printed, programs, shown
 from tests.reference import BLOCKS
 from tests.reference.markdown import with_blocks
+from tests.reference.obligations import table as obligations
+from tests.reference.schemas import TYPES
+from tests.reference.schemas import text as schema
 
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))
 SHOWN = ["README.md", *PAGES]

@@ -198,7 +198,7 @@ def test_nothing_looks_for_a_home_before_it_is_needed(tmp_path: Path) -> None:
     [
         ("explore", "--traces="),
         ("explore", "--traces", ""),
-        ("prove", "--table="),
+        ("prove", "--obligation="),
         ("campaign", "--cache", ""),
         ("report", ""),
     ],

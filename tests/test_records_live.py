@@ -27,10 +27,10 @@ from kvproof.model.events import (
 )
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.records.record import Record, followed, read, write_in
-from kvproof.reports.schemas import text
 from tests.in_vllm import MANAGER, around
 from tests.mistakes import MISTAKES
 from tests.recorded import run as driven
+from tests.reference.schemas import text
 from tests.watching import live_machine, serve
 
 pytestmark = pytest.mark.live

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kvproof.model.traces.lines import ActionLine, EventLine, MessageLine
-from kvproof.reports.schemas import TYPES, schema
 from tests.reference.markdown import code, table
+from tests.reference.schemas import TYPES, schema
 
 Schema = Mapping[str, Any]
 

@@ -1,7 +1,7 @@
 """This module derives the JSON Schemas of the files that kvproof reads and writes from the declared
 types.
 
-`python -m kvproof.reports.schemas` rewrites docs/schemas/ in the current folder.
+`python -m tests.reference.schemas` rewrites docs/schemas/ in the current folder.
 """
 
 import json

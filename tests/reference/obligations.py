@@ -2,20 +2,23 @@
 of its numbers, and the fault that refutes it."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from kvproof.model.counting_abstraction.registry import systems
 from kvproof.model.counting_abstraction.relation import not_projected
 from kvproof.model.faults.registry import FAULTS
+from kvproof.model.files.writing import replace
 from kvproof.model.presets import CLUSTERS
 from kvproof.proofs.induction import claimed
 from kvproof.proofs.proof import Proof
+from kvproof.proofs.prove import prove
 from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.strategies.verdict import Verdict
 
 HEAD = """# What is proved, for all sizes
 
-`kvproof prove --table FILE` writes this file. For each claim, Z3 searches for numbers that break it
-and finds none. Claims are also evaluated on plain ints.
+`python -m tests.reference.obligations` writes this file. For each claim, Z3 searches for numbers
+that break it and finds none. Claims are also evaluated on plain ints.
 Each step of the explorer and of a sampled run of the model is projected to counts, and must be a
 transition of these systems; tests ask the same of steps of live vLLM. Which steps are not projected
 is said [below](#which-steps-are-compared-with-what-is-proved).
@@ -135,3 +138,7 @@ def table(proofs: Sequence[Proof]) -> str:
     first = ARITHMETIC + "\n".join(rows)
     second = INDUCTION + "\n".join(claims)
     return "\n".join((HEAD, first, "", second, _sizes(), compared(), _regions())) + "\n"
+
+
+if __name__ == "__main__":
+    replace(Path("reports/obligations.md"), table(prove()).encode())
