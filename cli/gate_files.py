@@ -1,5 +1,5 @@
-"""This module writes the files of `kvproof gate` beside its answer: JUnit, SARIF and Markdown, each
-into a new file, and in GitHub Actions annotations on the changed lines and the summary of the step.
+"""This module writes the files of `kvproof gate` beside its answer: SARIF and Markdown, each into a
+new file, and in GitHub Actions annotations on the changed lines and the summary of the step.
 
 On GitHub the file of the summary exists already and belongs to the step: the result is appended to
 it, without an option. Annotations go to standard error, which the runner reads too, so that
@@ -16,14 +16,13 @@ from pathlib import Path
 
 from kvproof.cli import parser as options
 from kvproof.cli.finish import File
-from kvproof.gate.formats import github, junit, markdown, sarif
+from kvproof.gate.formats import github, markdown, sarif
 from kvproof.model.errors import UsageError
 from kvproof.model.files.writing import append, write_new
 from kvproof.reports.gate_output import Gate
 from kvproof.reports.screen import say
 
 FORMATS = {
-    "junit": (junit.document, "JUnit XML"),
     "sarif": (sarif.document, "SARIF 2.1.0, for code scanning,"),
     "summary": (markdown.document, "Markdown, as for the annotation of a CI system,"),
 }

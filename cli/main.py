@@ -67,7 +67,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     ),
     "gate": (
         "kvproof gate --repo . --base main --head HEAD --sarif kvproof.sarif",
-        "kvproof gate --vllm vllm-checkout --base 0.33.0 --junit kvproof.xml",
+        "kvproof gate --vllm vllm-checkout --base 0.33.0 --summary kvproof.md",
     ),
     "connector": (
         "kvproof connector OffloadingConnector --examples 20",

@@ -63,11 +63,11 @@ def test_a_trace_of_a_fault_replays_on_the_model_alone(refused: Any, as_json: An
 
 def test_files_in_the_way_are_left_alone(refused: Any, tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("mine")
-    assert "not overwritten" in refused("gate", "--junit", "taken")
+    assert "not overwritten" in refused("gate", "--summary", "taken")
     argv = ["explore", "--fault", "front_trim", "--traces", "taken"]
     assert "(Not a directory)" in refused(*argv)
     assert "(Not a directory)" in refused(*argv[:-1], "taken/below")
-    assert "(No such file or directory)" in refused("gate", "--junit", "no/j.xml")
+    assert "(No such file or directory)" in refused("gate", "--summary", "no/s.md")
     assert (tmp_path / "taken").read_text() == "mine"
 
 
@@ -85,7 +85,7 @@ sys.exit(main(sys.argv[1:]))
         ("sample", "--machine", "live"),
         ("connector", "OffloadingConnector"),
         ("replay", TRACE),  # the machine in the trace is the default
-        ("gate", "--base", "base", "--cache", "cache", "--junit", "j.xml", "--json"),
+        ("gate", "--base", "base", "--cache", "cache", "--summary", "s.md", "--json"),
     ],
     ids=lambda argv: argv[0],
 )
@@ -97,7 +97,7 @@ def test_what_drives_vllm_is_refused_where_it_cannot_be_imported(
     assert (done.returncode, done.stdout) == (2, "")
     assert two_sentences(" ".join(done.stderr.split())), done.stderr
     assert "vLLM cannot be imported" in " ".join(done.stderr.split())
-    assert not (tmp_path / "j.xml").exists()
+    assert not (tmp_path / "s.md").exists()
 
 
 @pytest.mark.live

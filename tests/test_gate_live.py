@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -93,7 +92,6 @@ def test_the_recipe_for_github_finds_a_mistake_of_one_line(head: Path) -> None:
     assert ran.returncode == 1, ran.stdout + ran.stderr
     assert (head.parent / "output").read_text() == "code=1\n"
     assert "::error file=vllm/v1/core/block_pool.py,line=" in ran.stderr
-    assert ElementTree.parse(head / "kvproof.xml").getroot().get("failures") != "0"
 
     results = json.loads((head / "kvproof.sarif").read_text())["runs"][0]["results"]
     new = [each for each in results if each.get("baselineState") == "new"]

@@ -52,7 +52,7 @@ def test_outputs_are_tried_before_the_work(refused: Any, monkeypatch: pytest.Mon
         ["explore", "--traces", "/proc/none"],
         ["explore", "--traces", "/proc"],
         ["sample", "--traces", "/proc/none"],
-        ["gate", "--junit", "/proc/j.xml"],
+        ["gate", "--summary", "/proc/s.md"],
         ["gate", "--sarif", "/proc/s.sarif"],
         ["gate", "--traces", "/proc/none"],
     ):
