@@ -3,16 +3,25 @@
 Base and head are two vLLMs. Each is imported by a process of its own, and both are driven with the
 same workloads at the same time. A finding is reported as introduced only if head shows it again in
 a fresh process, and base does not. What base breaks too never fails a pull request.
+
+Beside its answer it writes SARIF and Markdown, each into a new file, and in GitHub Actions
+annotations on the changed lines and the summary of the step. The file of the summary exists there
+already and belongs to the step: the result is appended to it, without an option. Annotations go to
+standard error, which the runner reads too, so that standard output stays one object with `--json`.
+Neither is a result that was asked for, so a summary that cannot be written changes no exit code.
 """
 
 import argparse
+import os
+import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from kvproof.cli import gate_files
 from kvproof.cli import parser as options
-from kvproof.cli.finish import finish
-from kvproof.gate.formats import terminal
+from kvproof.cli.finish import File, finish
+from kvproof.gate.formats import github, markdown, sarif, terminal
 from kvproof.gate.search import judge
 from kvproof.gate.search.outcome import GateOutcome, output
 from kvproof.gate.search.ticking import Ticking
@@ -23,7 +32,10 @@ from kvproof.live.trees.commits import require_clone
 from kvproof.model import interruption
 from kvproof.model.counted import counted
 from kvproof.model.errors import UsageError
+from kvproof.model.files.writing import append, write_new
 from kvproof.model.severity import Severity
+from kvproof.reports.gate_output import Gate
+from kvproof.reports.screen import say
 
 FAIL_ON = Severity.WRONG_REPORT
 """A pull request fails where it introduces a finding of this severity or a higher one."""
@@ -58,13 +70,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="exit with 3 where no run shows an effect of head"
     )
     options.add_traces(parser)
-    gate_files.add_options(parser)
+    add_files(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and print what head introduces."""
     begin = time.monotonic()
-    gate_files.require_apart(args)
+    require_apart(args)
     args.fail_on_costs = args.fail_on == options.COSTS
     if args.fail_on_costs:
         args.fail_on = max(Severity)
@@ -79,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         result.exit_code,
         lambda: result,
         lambda: terminal.show(result),
-        gate_files.files(args, result),
+        files(args, result),
     )
 
 
@@ -129,3 +141,63 @@ def chosen(args: argparse.Namespace) -> tuple[Tree, Tree]:
             "of vLLM, or --base with another vLLM."
         )
     return base, head
+
+
+FORMATS = {
+    "sarif": (sarif.document, "SARIF 2.1.0, for code scanning,"),
+    "summary": (markdown.document, "Markdown, as for the annotation of a CI system,"),
+}
+"""For each option its format, and the name of it."""
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """Add the options for files to the parser of `kvproof gate`."""
+    for name, (_, what) in FORMATS.items():
+        parser.add_argument(
+            f"--{name}",
+            type=options.new_file,
+            metavar="FILE",
+            help=f"write the result as {what} to a new file",
+        )
+    parser.add_argument(
+        "--annotations",
+        choices=("auto", "github", "none"),
+        default="auto",
+        help="annotate the changed lines on GitHub, and write the summary of the step (default: "
+        "auto, which does so where GITHUB_ACTIONS is true)",
+    )
+
+
+def require_apart(args: argparse.Namespace) -> None:
+    """Refuse one path for two files before the work is done. Raises UsageError."""
+    paths = [path.resolve() for name in FORMATS if (path := getattr(args, name))]
+    if len({*paths}) < len(paths):
+        raise UsageError("Two of the files of the gate have one path. Use a path for each.")
+
+
+def files(args: argparse.Namespace, gate: Gate) -> list[File]:
+    """Return the files that were asked for, and what GitHub Actions takes where it runs the
+    command."""
+    asked = [(getattr(args, name), document) for name, (document, _) in FORMATS.items()]
+    found = [File(partial(_written, path, document, gate)) for path, document in asked if path]
+    on_github = os.environ.get("GITHUB_ACTIONS") == "true"
+    if args.annotations == "github" or (args.annotations == "auto" and on_github):
+        found.append(File(lambda: _annotated(gate)))
+    return found
+
+
+def _written(path: Path, document: Callable[[Gate], str], gate: Gate) -> Path:
+    return write_new(path, document(gate))
+
+
+def _annotated(gate: Gate) -> Path:
+    """Print the annotations, and append to the summary of the step. Return the path of the
+    summary."""
+    for command in github.commands(gate):
+        say(command, hang=0, file=sys.stderr)
+    path = Path(os.environ.get("GITHUB_STEP_SUMMARY") or os.devnull)
+    try:
+        append(path, markdown.document(gate))
+    except UsageError as error:
+        say(str(error), file=sys.stderr)
+    return path

@@ -5,20 +5,25 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from kvproof.cli import on_releases, planned
+from kvproof.cli import on_releases
 from kvproof.cli import parser as options
 from kvproof.cli.answer import tolerated_lines
 from kvproof.cli.finish import finish
 from kvproof.cli.machines import borrow, maker, undriven
+from kvproof.gate.difference.workload import Engine
+from kvproof.gate.side.plans import driven
+from kvproof.invariants.registry import gravest
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import fault_named
 from kvproof.model.files.reading import shown
+from kvproof.model.finding import Finding
+from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.records.record import Record, read_either
 from kvproof.model.severity import Severity
 from kvproof.model.traces.trace import PlanRun, Trace
-from kvproof.reports.document import of_outcome
+from kvproof.reports.document import of_outcome, plain
 from kvproof.reports.screen import HANG, say
 from kvproof.strategies.conformance.replay import Parting, Replay, replay
 from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
@@ -60,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     trace = read_either(args.trace)
     if isinstance(trace, PlanRun):
         args.vllm = args.vllm or (_tree(args.trace, trace) if trace.tree else None)
-        return planned.run(args, trace)
+        return carry_out(args, trace)
     if isinstance(trace, Record):
         raise UsageError(
             f"{shown(args.trace)} is a record, which has no prompts to run again. Use kvproof "
@@ -178,3 +183,49 @@ def _output(args: argparse.Namespace, trace: Trace, replayed: Replay) -> dict[st
         if replayed.compared:
             fields["verdict"] = DIFFERS
     return fields
+
+
+def carry_out(args: argparse.Namespace, planned: PlanRun) -> int:
+    """Carry a plan out again, and print the checks that it breaks."""
+    if args.machine == "model":
+        raise UsageError(
+            f"{shown(args.trace)} is a plan, which real vLLM alone carries out. Use --machine live."
+        )
+    if isinstance(planned.plan, EnginePlan):
+        return _of_core(args, planned, planned.plan)
+    from kvproof.cli import connector
+
+    return connector.replay(args, planned, planned.plan)
+
+
+def _of_core(args: argparse.Namespace, planned: PlanRun, plan: EnginePlan) -> int:
+    """Start the engine of a plan, and print the checks that it breaks."""
+    borrow(args.vllm, args.cache, live=True)
+    outcome, found = Outcome(Verdict.UNKNOWN, reason=INTERRUPTED), list[Finding]()
+    with interruption.stoppable():
+        try:
+            result = driven(Engine(shown(args.trace), plan))
+            found = gravest(each.finding for each in result.breaks)
+            outcome = Outcome(Verdict.SAMPLED)
+            if found:
+                outcome = Outcome(Verdict.VIOLATED, finding=found[0])
+            elif result.without_loops:
+                outcome = undriven(AdapterDrift(result.without_loops))
+        except AdapterDrift as drift:
+            outcome = undriven(drift)
+
+    def printed() -> None:
+        for line in planned.lines:
+            say(line)
+        what = "; ".join(f"{each.invariant}, {each.sentence}" for each in found)
+        say(f"{outcome.verdict.value}: {what or outcome.reason or 'no check is broken'}")
+
+    return finish(
+        args,
+        outcome.exit_code(args.fail_on),
+        lambda: {
+            **of_outcome(outcome, machine="live", seed=args.seed, trace=args.trace),
+            **({"findings": [plain(each) for each in found]} if found else {}),
+        },
+        printed,
+    )

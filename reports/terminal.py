@@ -21,12 +21,12 @@ from kvproof.reports.changes import content, key, owners, value
 from kvproof.reports.screen import ScreenLine, columns, say
 from kvproof.reports.screen import show as print_lines
 from kvproof.reports.tables import table
+from kvproof.reports.trace.about import Sign, first_sign
 from kvproof.reports.trace.engines import engines, prompts
 from kvproof.reports.trace.events import events
 from kvproof.reports.trace.functions import at_fault, functions
 from kvproof.reports.trace.hang import Hang, hang_of
 from kvproof.reports.trace.in_words import in_words
-from kvproof.reports.trace.signs import Sign, first_sign
 
 
 class Extra(NamedTuple):

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kvproof.gate.difference.compare import parting
 from kvproof.gate.difference.judged import Break, driven
-from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.record import Course, Stands
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Follow, Plays, Workload, follow

@@ -18,9 +18,9 @@ from kvproof.model.traces.trace_reader import read
 from kvproof.reports.ledger.of_trace import of_trace
 from kvproof.reports.terminal import Extra, shell_word, show
 from kvproof.reports.trace import in_words
+from kvproof.reports.trace.about import first_sign
 from kvproof.reports.trace.functions import FUNCTIONS
 from kvproof.reports.trace.hang import hang_of
-from kvproof.reports.trace.signs import first_sign
 from kvproof.strategies.waits import HangContext, waits
 from tests.findings import FOLDER
 from tests.planted import trace_of

@@ -14,7 +14,7 @@ from kvproof.model.presets.room import REQUESTS, roomy
 from kvproof.model.state import State
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
-from kvproof.strategies.sampling import siblings
+from kvproof.strategies.sampling import episode
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.sampling.wide import random_clusters
 from kvproof.strategies.sampling.workloads import (
@@ -110,7 +110,7 @@ def served(cluster: Cluster, *jobs: Job) -> Run:
 @pytest.mark.parametrize("name", ["full", "hybrid:roomy", "pd-default"])
 def test_two_prompts_part_from_an_earlier_one(name: str) -> None:
     run = served(cluster_named(name).carrying(), Job("r0", "abababab", 2))
-    siblings.come(run, (0, 4, (5, 5)), None)
+    episode.come(run, (0, 4, (5, 5)), None)
     first, *two = run.machine.cluster.jobs
     shared = len(two[0].prompt.rstrip("y"))
     assert 0 < shared < len(first.prompt)
@@ -122,7 +122,7 @@ def test_two_prompts_part_from_an_earlier_one(name: str) -> None:
 
 def test_no_prompt_comes_where_none_was() -> None:
     run = served(CLUSTERS["full"].carrying())
-    siblings.come(run, (0, 0, (0, 0)), None)
+    episode.come(run, (0, 0, (0, 0)), None)
     assert not run.steps
 
 

@@ -25,11 +25,11 @@ from kvproof.gate.difference.compare import (
     of_each,
     of_one_shape,
     only_on,
+    parting,
     same,
     the_same,
 )
 from kvproof.gate.difference.judged import Break, Key
-from kvproof.gate.difference.parting import parting
 from kvproof.gate.difference.protocol import Accepts, Seen
 from kvproof.gate.difference.record import Pair
 from kvproof.gate.difference.result import Result, pairs, severity

@@ -21,12 +21,11 @@ from kvproof.model.state import initial
 from kvproof.model.traces.state_diff import flat
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.terminal import replay_line
-from kvproof.reports.trace.about import TraceFocus, transfers
+from kvproof.reports.trace.about import Sign, TraceFocus, first_sign, transfers
 from kvproof.reports.trace.engines import group_text, prompts
 from kvproof.reports.trace.functions import at_fault, functions
 from kvproof.reports.trace.hang import hang_of
 from kvproof.reports.trace.in_words import in_words
-from kvproof.reports.trace.signs import Sign, first_sign
 from kvproof.strategies.waits import ROOTS, Wait
 
 

@@ -10,8 +10,7 @@ from kvproof.model.traces.state_diff import Flat
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.changes import ChangeEntry
 from kvproof.reports.screen import ScreenLine
-from kvproof.reports.trace.about import TraceFocus
-from kvproof.reports.trace.signs import Sign
+from kvproof.reports.trace.about import Sign, TraceFocus
 
 REPEATS = "      --- from here on the events repeat for ever ---"
 

@@ -1,12 +1,19 @@
-"""One episode: a Hypothesis state machine that chooses jobs and events for any machine."""
+"""One episode: a Hypothesis state machine that chooses jobs and events for any machine.
+
+At its end two prompts may begin as an earlier one did, one after the other. Whether the right
+blocks were stored shows only in a prompt that comes later. The first prompt shows vLLM where the
+prompts diverge, and the second one must hit the blocks that were stored there.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain, filterfalse
 from sys import exception
+from typing import TypeAlias
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from msgspec.structs import replace
 
 from kvproof.invariants.check import Check
 from kvproof.invariants.registry import CHECKS
@@ -27,8 +34,7 @@ from kvproof.model.machine import Machine
 from kvproof.model.presets.room import has_room
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.sampling import siblings
-from kvproof.strategies.sampling.workloads import jobs
+from kvproof.strategies.sampling.workloads import jobs, longest_prompt, prompt_lengths
 
 MakeMachine = Callable[[Cluster], Machine]
 """Makes a fresh machine for a cluster."""
@@ -55,6 +61,44 @@ job or the next part of a session arrives, D receives what P offers, or a read b
 fails or is lost, which is chosen as often as a disturbance."""
 
 KINDS = (FINISH, *OFFERED, SUBMIT, DISTURB)
+
+
+LENGTHS = 6
+"""The length of a prompt is chosen among this number of possible lengths after the point where the
+prompts diverge, beginning with the shortest."""
+
+Chosen: TypeAlias = tuple[int, int, tuple[int, int]]
+"""The earlier prompt, the length up to which it is taken, and the lengths of the two prompts. Each
+is an index into a list that is known only at the end of the episode."""
+
+NUMBERS = st.integers(0, 63)
+
+
+def siblings() -> st.SearchStrategy[Chosen | None]:
+    """Draw the choices for the end of an episode; None in half of all episodes with room."""
+    return st.none() | st.tuples(NUMBERS, NUMBERS, st.tuples(NUMBERS, NUMBERS))
+
+
+def come(run: Run, chosen: Chosen, eventually: str | None) -> None:
+    """Submit the two prompts one after the other, and drain the run after each. Raises Violated."""
+    cluster = run.machine.cluster
+    earlier = [job for job in cluster.jobs if not (job.follows or job.parts or job.embeds)]
+    lengths = prompt_lengths(cluster.engines, longest_prompt(cluster.engines, 1))
+    if not earlier or not lengths:
+        return
+    which, parting, ends = chosen
+    first = earlier[which % len(earlier)]
+    shared = [n for n in lengths if n <= len(first.prompt)]
+    begin = first.prompt[: shared[parting % len(shared)]]
+    for name, letter, end in zip(("s0", "s1"), "yz", ends, strict=True):
+        longer = [n for n in lengths if n >= len(begin)][:LENGTHS]
+        rest = letter * (longer[end % len(longer)] - len(begin))
+        run.add_jobs([replace(first, name=name, prompt=begin + rest, max_tokens=1)])
+        submit = Submit(cluster.prefill.name, name)
+        if run.dead or submit not in run.stimuli:
+            return
+        run.take(submit)
+        drain(run, eventually)
 
 
 @dataclass(frozen=True)
@@ -100,7 +144,7 @@ class CacheMachine(RuleBasedStateMachine):
         self.run = Run(target.machine(), target.invariants)
         self.given = target.use_jobs
         self.left_out: set[str] = set()
-        self.siblings: siblings.Chosen | None = None
+        self.siblings: Chosen | None = None
         self.outside = exception()
 
     @initialize(data=st.data())
@@ -111,7 +155,7 @@ class CacheMachine(RuleBasedStateMachine):
         share = data.draw(st.integers(0, 9))
         self.left_out = {kind for kind in KINDS if data.draw(st.integers(1, 10)) <= share}
         if not self.target.use_jobs and has_room(self.target.cluster):
-            self.siblings = data.draw(siblings.siblings())
+            self.siblings = data.draw(siblings())
         if self.given:
             self.run.add_jobs(self.target.cluster.jobs)
 
@@ -193,7 +237,7 @@ class CacheMachine(RuleBasedStateMachine):
             if exception() is self.outside:
                 drain(self.run, self.target.eventually)
                 if self.siblings is not None:
-                    siblings.come(self.run, self.siblings, self.target.eventually)
+                    come(self.run, self.siblings, self.target.eventually)
                 self.target.ended(self.run)
             elif isinstance(violated := exception(), Violated):
                 self.target.failed(violated)
