@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 
 from kvproof.campaign.folder import CampaignFolder, CampaignSettings
-from kvproof.campaign.machine import WorkerPool
 from kvproof.campaign.plan import Plan, knows
+from kvproof.campaign.processes import WorkerPool
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import FoundRun, Unit, UnitResult, packed, result_of
 from kvproof.model import interruption

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from kvproof.campaign.machine import UNITS_MAX, Losses, Work
+from kvproof.campaign.processes import UNITS_MAX, Losses, Work
 from kvproof.model.errors import UsageError
 
 CPU = "CPU"

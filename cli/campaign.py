@@ -23,9 +23,8 @@ from kvproof.campaign.folder import (
     CampaignState,
     entries_of,
 )
-from kvproof.campaign.machine import Work, WorkerPool, work
 from kvproof.campaign.plan import MEAN_STEPS, Plan
-from kvproof.campaign.processes import Processes
+from kvproof.campaign.processes import Processes, Work, WorkerPool, work
 from kvproof.campaign.progress import Progress
 from kvproof.campaign.unit import CorpusEntry, FoundRun
 from kvproof.cli import parser as options

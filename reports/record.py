@@ -9,10 +9,9 @@ from kvproof.model.records.lines import HeldRequest, RecordedEvent
 from kvproof.model.records.record import Record
 from kvproof.model.records.words import described
 from kvproof.reports.changes import value
-from kvproof.reports.screen import ScreenLine, columns
+from kvproof.reports.screen import ScreenLine, columns, table
 from kvproof.reports.screen import show as print_lines
 from kvproof.reports.shared_tokens import lines, rows_of_record
-from kvproof.reports.tables import table
 from kvproof.reports.terminal import finding_lines
 
 EVENTS_MAX = 20

@@ -4,11 +4,12 @@ This is the only place that makes a console of rich. Markup, emoji codes and hig
 because a name of the user is never markup.
 """
 
+import io
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from kvproof.model.files.reading import printable
@@ -134,3 +135,23 @@ def console(file: TextIO, width: int | None = None) -> "Console":
         highlight=False,
         soft_wrap=True,
     )
+
+
+GAP = 2
+"""The columns between two columns of a table."""
+
+
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], width: int
+) -> Iterator[ScreenLine]:
+    """Return the lines of a table. A cell for which there is no room is folded."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(*headings, box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for row in rows:
+        made.add_row(*(Text(printable(cell)) for cell in row))
+    text = io.StringIO()
+    console(text, width).print(made, soft_wrap=False)
+    for line in text.getvalue().splitlines():
+        yield ScreenLine(line.rstrip(), hang=0)

@@ -18,9 +18,8 @@ from kvproof.model.known_finding import KnownFinding
 from kvproof.model.traces.state_diff import Flat, nested
 from kvproof.model.traces.trace import Trace
 from kvproof.reports.changes import content, key, owners, value
-from kvproof.reports.screen import ScreenLine, columns, say
+from kvproof.reports.screen import ScreenLine, columns, say, table
 from kvproof.reports.screen import show as print_lines
-from kvproof.reports.tables import table
 from kvproof.reports.trace.about import Sign, first_sign
 from kvproof.reports.trace.engines import engines, prompts
 from kvproof.reports.trace.events import events

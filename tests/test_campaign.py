@@ -15,10 +15,9 @@ from kvproof.campaign.behaviours import PAIR, STEP, hits
 from kvproof.campaign.carry_out import carry_out
 from kvproof.campaign.figures import unseen
 from kvproof.campaign.folder import STATE, CampaignFolder
-from kvproof.campaign.machine import TRIES_MAX
 from kvproof.campaign.plan import PLANS_EVERY, Plan
 from kvproof.campaign.planned import ENGINES
-from kvproof.campaign.processes import Processes
+from kvproof.campaign.processes import TRIES_MAX, Processes
 from kvproof.campaign.progress import Progress, SeenBehaviour
 from kvproof.campaign.unit import CorpusEntry, Unit, packed, result_of, unit_of
 from kvproof.gate.difference.workload import Engines, Episodes, Play, Plays
@@ -59,7 +58,7 @@ KILLED = """
 import signal
 from kvproof.campaign import processes
 from kvproof.campaign.folder import CampaignFolder
-from kvproof.campaign.machine import Losses
+from kvproof.campaign.processes import Losses
 give, note, lost = processes._Worker.give, CampaignFolder.note, Losses.result
 killed, seen = [], []
 
