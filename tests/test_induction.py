@@ -19,6 +19,7 @@ from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.strategies.verdict import Verdict
 from tests.cover import others_nightly
 from tests.planted import under
+from tests.refuted import REFUTED, all_refuted
 
 pytestmark = pytest.mark.proof
 
@@ -74,7 +75,7 @@ QUICK = {
 @pytest.mark.parametrize("fault", sorted(QUICK))
 def test_a_fault_refutes_these(fault: str) -> None:
     """`make nightly` asks all faults, and that nothing else falls: it takes seconds a fault."""
-    names = sorted(FAULTS[fault].refutes)
+    names = sorted(REFUTED[fault])
     proofs = under([FAULTS[fault]], prove, names=names)
     assert {p.id: p.verdict for p in proofs} == dict.fromkeys(names, Verdict.VIOLATED)
 
@@ -85,7 +86,7 @@ def test_a_fault_refutes_these_and_no_others(fault: str) -> None:
     faults = [FAULTS[fault]]
     proofs = under(faults, prove, names=list(claimed()))
     broken = {p.id: p for p in proofs if p.verdict is Verdict.VIOLATED}
-    assert set(broken) == FAULTS[fault].all_refuted
+    assert set(broken) == all_refuted(fault)
     shaken = {claimed()[n].system for n in broken}
     for proof in proofs:
         if proof.verdict is Verdict.UNKNOWN:
@@ -103,7 +104,7 @@ def test_every_obligation_is_refuted_by_a_named_fault() -> None:
     """What each fault refutes is asked above, and of arithmetic in `test_proofs`."""
     by_fault = {o.id: {o.killed_by} for o in OBLIGATIONS.values()}
     for fault in FAULTS.values():
-        for name in fault.all_refuted:
+        for name in all_refuted(fault.name):
             by_fault.setdefault(name, set()).add(fault.name)
     assert set(by_fault) == set(everything())
     assert set().union(*by_fault.values()) <= set(FAULTS)

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from kvproof.model.arithmetic.algebra import Num, div, max_
 from kvproof.model.counting_abstraction.pool import Pool, PoolSizes, moved
-from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.blocks.pool import release, with_blocks
@@ -61,7 +60,6 @@ def outside_the_queue_in_counts(sizes: PoolSizes, pool: Pool, taken: Num, freed:
     also_replaces={"counting_abstraction.pool:moved": outside_the_queue_in_counts},
     breaks=("pool_adds_up", "all_blocks_return"),
     cluster="full",
-    refutes=claims("pool", "pool_adds_up"),
 )
 def freed_block_leaks(engine: Engine, blocks: Iterable[int]) -> Engine:
     """A freed block does not return to the pool (sglang#16067, there a Mamba slot). The pool
@@ -125,10 +123,6 @@ def evicted_key_stays(engine: Engine, *_: object) -> Engine:
     replaces="arithmetic.counts:attention_blocks_predicted",
     breaks=("null_block_is_nobody", "writer_is_alone"),
     cluster="full",
-    refutes=claims(
-        ("full", "window", "state"), "no_blocks_without_tokens", "table_fits_its_tokens"
-    ),
-    refutes_in_turn=claims("state", "state_is_there"),
 )
 def growth_rounds_down(end: Num, block_size: Num, held_blocks: Num, skipped_blocks: Num) -> Num:
     """The prediction for a request is too low (compare vllm#46892), and so is the allocation.

@@ -5,7 +5,6 @@ from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, min_
 from kvproof.model.arithmetic.counts import align_chunk, serves_a_hit, state_blocks_predicted
-from kvproof.model.config import Cluster
 from kvproof.model.errors import NoRoom
 from kvproof.model.faults.fault import fault
 from kvproof.model.group_needs import grown
@@ -92,7 +91,6 @@ leaves_room = Greedy.leaves_room
     replaces="reference.scheduling.greedy:Greedy.leaves_room",
     breaks="every_request_can_finish",
     cluster="pd-drafts-tight",
-    concerns=lambda cluster: cluster.disaggregated and cluster.decode.drafts > 0,
 )
 def load_keeps_room_for_drafts(work: Greedy, before: Engine, name: str) -> bool:
     """vLLM 0.32.0 on D with a drafter: a load is admitted only if, in each attention group,
@@ -129,11 +127,6 @@ def last_match_not_dropped(_length: int, _block_size: int) -> tuple[int, ...]:
     return ()
 
 
-def one_group_and_a_drafter(cluster: Cluster) -> bool:
-    """Whether an engine has one cache group and a drafter's layers in it."""
-    return any(engine.eagle_drop_tokens and len(engine.groups) == 1 for engine in cluster.engines)
-
-
 @fault(
     "with one group, the matched block that is dropped must end before the last token",
     origin="kvproof, vLLM 0.32.0",
@@ -141,7 +134,6 @@ def one_group_and_a_drafter(cluster: Cluster) -> bool:
     replaces="reference.blocks.prefix_hits:longest_possible",
     breaks=("hit_is_the_longest", "repeated_prompt_hits"),
     cluster="drafts-aligned",
-    concerns=one_group_and_a_drafter,
 )
 def eagle_drop_before_the_last_token(cfg: config.EngineConfig, tokens: str) -> int:
     """vLLM 0.32.0 with one cache group and an EAGLE drafter looks up a hit that ends before the
@@ -261,11 +253,6 @@ def fewer_blocks_than_held_dies(
     return grown, longer
 
 
-def states_and_a_drafter(cluster: Cluster) -> bool:
-    """Whether an engine keeps a Mamba state for each draft."""
-    return any(engine.drafts and engine.aligned_group for engine in cluster.engines)
-
-
 @fault(
     "if a request needs fewer state blocks than it holds, the prediction is negative",
     origin="kvproof, vLLM 0.32.0",
@@ -273,7 +260,6 @@ def states_and_a_drafter(cluster: Cluster) -> bool:
     replaces="arithmetic.counts:state_blocks_predicted",
     breaks="predicted_is_taken",
     cluster="hybrid-drafts-cut",
-    concerns=states_and_a_drafter,
 )
 def fewer_than_none_predicted(
     end: Num, block_size: Num, held_blocks: Num, scratch: int = 0, fresh: int = 0

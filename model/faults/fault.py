@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kvproof.model import planting
-from kvproof.model.config import Cluster
 from kvproof.model.errors import NAMED, FaultStopsModel, UsageError
 from kvproof.model.raised import frames, places
 
@@ -27,11 +26,8 @@ class Fault:
     is the function of vLLM in which the mistake is made, empty where it is made in no single one.
     `replaces` names each function that is replaced, as `module:function` below `kvproof.model`,
     with the wrong one. `breaks` are the ids of the invariants that must find it. `cluster` is the
-    name of the preset that shows it after the fewest events, `also_in` other
-    presets for what does not show there. `refutes` are the claims about counts that do not hold
-    under it, and `refutes_in_turn` those that fail because another does. `concerns` returns for a
-    cluster whether the fault can have an effect there; a violation in any other cluster has another
-    cause.
+    name of the preset that shows it after the fewest events, `also_in` other presets for what does
+    not show there.
     """
 
     name: str
@@ -43,19 +39,11 @@ class Fault:
     cluster: str
     in_vllm: str = ""
     also_in: tuple[str, ...] = ()
-    refutes: frozenset[str] = frozenset()
-    refutes_in_turn: frozenset[str] = frozenset()
-    concerns: Callable[[Cluster], bool] = lambda _cluster: True
 
     @property
     def clusters(self) -> tuple[str, ...]:
         """The presets in which it shows, the smallest first."""
         return (self.cluster, *self.also_in)
-
-    @property
-    def all_refuted(self) -> frozenset[str]:
-        """The claims about counts that do not hold under it."""
-        return self.refutes | self.refutes_in_turn
 
 
 def fault(
@@ -68,9 +56,6 @@ def fault(
     in_vllm: str = "",
     also_replaces: planting.Replaced | None = None,
     also_in: tuple[str, ...] = (),
-    refutes: frozenset[str] = frozenset(),
-    refutes_in_turn: frozenset[str] = frozenset(),
-    concerns: Callable[[Cluster], bool] = lambda _cluster: True,
 ) -> Callable[[Wrong], Wrong]:
     """Register the decorated function as a fault, which has its name; its docstring is the story.
 
@@ -99,9 +84,6 @@ def fault(
             cluster=cluster,
             in_vllm=in_vllm,
             also_in=also_in,
-            refutes=refutes,
-            refutes_in_turn=refutes_in_turn,
-            concerns=concerns,
         )
         return wrong
 

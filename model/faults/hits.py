@@ -7,7 +7,6 @@ from kvproof.model import config, memory
 from kvproof.model.arithmetic.algebra import Num, Truth, both, round_down
 from kvproof.model.arithmetic.counts import is_retained
 from kvproof.model.config.extra_keys import plain
-from kvproof.model.faults.claims import CACHING, claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.blocks import groups, partial_block_hits, prefix_hits
 from kvproof.model.reference.blocks.allocation import predicted
@@ -33,8 +32,6 @@ def attention_blocks(kind: str, held: Num, lacking: Num) -> Truth:
     breaks="hit_holds_in_every_group",
     cluster="hybrid-evicting",
     also_in=("pd-superseding", "pd-remnant"),
-    refutes=claims("full", "full_attention_keeps_all"),
-    refutes_in_turn=claims("full", "hashed_are_counted"),
 )
 def deepest_group_wins(cfg: config.EngineConfig, engine: Engine, tokens: str, hit: int) -> bool:
     """vllm#44243 used the maximum of the groups' hits. A Mamba state had survived the eviction
@@ -79,7 +76,6 @@ def hit_covers_whole_prompt(known: Num, hit_unit: Num, eagle_drop_tokens: int = 
     replaces="arithmetic.counts:blocks_counted_after_hit",
     breaks="engine_survives",
     cluster="full",
-    refutes=claims("full", "full_attention_keeps_all") | claims(CACHING, "hashed_are_counted"),
 )
 def hit_not_counted(hit_blocks: Num, skipped_blocks: Num) -> Num:  # noqa: ARG001
     """The counter of vllm#42547 with the opposite mistake: the blocks of a hit are not counted
@@ -179,7 +175,6 @@ def retention_drops_shared_prefix_boundary(*numbers: Num) -> Truth:
     replaces="reference.blocks.prefix_hits:longest_together",
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="partial-tight",
-    concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )
 def hit_without_room_waits(cfg: config.EngineConfig, engine: Engine, tokens: str) -> int:
     """vLLM 0.32.0, found by kvproof. A hit that ends inside a block needs a copy, and the cached
@@ -228,7 +223,6 @@ def cached_state_overwritten(*_: object) -> bool:
     replaces="reference.blocks.partial_block_hits:filled_by_step",
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="partial-evicting",
-    concerns=lambda cluster: any(engine.partial_block_hits for engine in cluster.engines),
 )
 def copied_before_filled(*_: object) -> bool:
     """vLLM 0.32.0, found by kvproof. A request hits inside a block that another request of the

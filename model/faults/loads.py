@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from kvproof.model import config
 from kvproof.model.config import Cluster
 from kvproof.model.counting_abstraction.table import TableCounts
-from kvproof.model.faults.claims import TABLES, claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.scheduling.greedy import Greedy
@@ -92,8 +91,6 @@ def waiting_on_in_counts(t: TableCounts) -> TableCounts:
     also_replaces={"counting_abstraction.table_system:restarted": waiting_on_in_counts},
     breaks="every_request_can_finish",
     cluster="pd-recomputing",
-    refutes=claims(TABLES, "loads_all_or_nothing"),
-    refutes_in_turn=claims(("window", "mamba", "state"), "null_is_not_needed"),
 )
 def failed_load_waits_on(request: Request) -> Request:
     """vllm#35943: a failed transfer was only logged, and its request waited for the end of the
@@ -129,11 +126,6 @@ def failed_load_holds_the_queue(_request: Request) -> bool:
         "request_reads_its_own_prefix",
     ),
     cluster="store-recomputing",
-    concerns=lambda cluster: (
-        bool(cluster.failures)
-        and cluster.load_failure == "recompute"
-        and any(e.store and e.prefix_caching for e in cluster.engines)
-    ),
 )
 def failed_load_stays_cached(
     cluster: Cluster, engine: Engine, request: Request, missing: tuple[int, ...]
@@ -159,9 +151,6 @@ def failed_load_stays_cached(
         "every_request_can_finish",
     ),
     cluster="store-failing-async",
-    concerns=lambda cluster: (
-        bool(cluster.failures) and any(e.store and e.overlaps for e in cluster.engines)
-    ),
 )
 def poisoned_step_counts(engine: Engine, _name: str) -> Engine:
     """vllm#45138: after a failed load vLLM reduced the computed tokens. It processed the next

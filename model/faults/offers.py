@@ -3,7 +3,6 @@
 from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, if_
-from kvproof.model.faults.claims import LISTS, TABLES, TRANSFERS, claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.blocks import prefix_hits
 from kvproof.model.reference.transfers.offers import (
@@ -22,8 +21,6 @@ from kvproof.model.state import LATE, Request, State
     replaces="arithmetic.counts:output_tokens",
     breaks="prefill_and_decode_agree",
     cluster="pd",
-    refutes=claims(TABLES, "computes_known_tokens") | claims(TRANSFERS, "delivered_is_loaded"),
-    refutes_in_turn=claims(TABLES, "delivered_is_counted"),
 )
 def prefill_decodes_on(max_tokens: Num, prefill: Truth) -> Num:  # noqa: ARG001
     """P must sample one token (vllm#37310); a proxy asked for ten (vllm#18248). If P samples as
@@ -40,8 +37,6 @@ def prefill_decodes_on(max_tokens: Num, prefill: Truth) -> Num:  # noqa: ARG001
     breaks="prefill_and_decode_agree",
     cluster="pd",
     also_in=("pd-state",),
-    refutes=claims(TABLES, "loads_what_is_offered") | claims(TRANSFERS, "delivered_is_loaded"),
-    refutes_in_turn=claims(("mamba", "state"), "null_is_not_needed"),
 )
 def decode_loads_whole_prompt(prompt: Num, backoff: Num) -> Num:  # noqa: ARG001
     """Before vllm#37310, D loaded the state of N tokens. D computes token N again, and this step
@@ -57,8 +52,6 @@ def decode_loads_whole_prompt(prompt: Num, backoff: Num) -> Num:  # noqa: ARG001
     breaks=("truncated_at_most_once", "prefill_and_decode_agree"),
     cluster="pd-preempting",
     also_in=("pd-state-preempting",),
-    refutes=claims(TABLES, "truncated_once"),
-    refutes_in_turn=claims(TABLES, "delivered_is_counted"),
 )
 def truncation_without_guard(prompt: Num, backoff: Num, truncated: Truth) -> Num:  # noqa: ARG001
     """vllm#37310 (review): the scheduler asks the connector about a request again after every
@@ -73,7 +66,6 @@ def truncation_without_guard(prompt: Num, backoff: Num, truncated: Truth) -> Num
     replaces="arithmetic.counts:prompt_after_truncation",
     breaks="every_request_can_finish",
     cluster="pd-one-token",
-    refutes=claims(TABLES, "counts_are_none_when_gone", "truncated_once"),
 )
 def one_token_prompt_truncated(prompt: Num, backoff: Num, truncated: Truth) -> Num:
     """P must not truncate a prompt of one token (vllm#37310). A truncated prompt of one token is
@@ -133,7 +125,6 @@ def embeddings_not_loaded(cluster: config.Cluster, request: Request) -> int:
     replaces="arithmetic.counts:attention_blocks_offered",
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="pd-superseding",
-    refutes=claims(LISTS, "all_is_offered"),
 )
 def partial_block_not_offered(tokens: Num, block_size: Num) -> Num:
     """Before vllm#21074, P offered only full blocks. D counted all tokens that P had computed as

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from kvproof.model import config
 from kvproof.model.counting_abstraction.table import TableCounts, TableSizes
 from kvproof.model.counting_abstraction.table_system import preempted as preempted_in_counts
-from kvproof.model.faults.claims import CACHING, claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.scheduling.greedy import Greedy, serve_running
 from kvproof.model.reference.scheduling.preemption import preempted
@@ -48,7 +47,6 @@ def runner_is_passed_over(work: Greedy, running: Sequence[str]) -> bool:
     replaces="capacity:can_hold",
     breaks=("step_makes_progress", "every_request_can_finish"),
     cluster="oversized",
-    concerns=lambda cluster: cluster.oversized,
 )
 def impossible_fit_waits(_engine: config.EngineConfig, _request: Request) -> bool:
     """vLLM 0.32.0's scheduler (the open part of vllm#39734, and vllm#52520): a request that
@@ -112,9 +110,6 @@ def with_its_counter_in_counts(sizes: TableSizes, t: TableCounts) -> TableCounts
     also_replaces={"counting_abstraction.table_system:preempted": with_its_counter_in_counts},
     breaks="counter_counts_only_cached",
     cluster="pd-preempting",
-    refutes=claims(CACHING, "counter_counts_full_blocks", "no_blocks_without_tokens")
-    | claims("full", "full_attention_keeps_all"),
-    refutes_in_turn=claims("full", "hashed_are_counted"),
 )
 def preemption_keeps_counter(request: Request) -> Request:
     """A preemption reset the computed tokens of a request but not a second counter (vllm#36752,

@@ -22,7 +22,6 @@ from kvproof.model.state import MISQUEUED, PREEMPTED, Request, State
     replaces="reference.scheduling.sessions:wait_for_user",
     breaks=("every_request_in_one_queue", "every_request_can_finish"),
     cluster="sessions-async",
-    concerns=lambda cluster: cluster.sessions and any(e.overlaps for e in cluster.engines),
 )
 def late_end_loses_session(request: Request) -> Request:
     """vLLM 0.32.0 with async scheduling, found by kvproof: the last token of an answer arrives
@@ -52,7 +51,6 @@ def _priority(work: Greedy, request: Request) -> int:
     replaces="reference.scheduling.greedy:serve_waiting",
     breaks=("every_request_can_finish", "step_makes_progress"),
     cluster="sessions",
-    concerns=lambda cluster: cluster.sessions,
 )
 def waiting_sessions_hold_on(work: Greedy, waiting: Sequence[Request]) -> None:
     """vllm#49439: sessions keep their blocks while they wait, and vLLM does not preempt a
@@ -77,7 +75,6 @@ def waiting_sessions_hold_on(work: Greedy, waiting: Sequence[Request]) -> None:
     breaks=("request_reads_its_own_prefix", "cached_block_holds_its_key"),
     cluster="turns-drafts",
     also_in=("turns-async",),
-    concerns=lambda cluster: cluster.follow_up_turns and cluster.decode.drafts > 0,
 )
 def held_goes_beyond_answer(computed: Num, settled: Num, known: Num) -> Num:  # noqa: ARG001
     """vLLM 0.32.0, found by kvproof on the live connector. D uses drafts, and its answer ends.
@@ -104,7 +101,6 @@ def on_prefill(cluster: config.Cluster, request: Request) -> bool:
     also_replaces={"reference.transfers.offers:asks_again": on_prefill},
     breaks="every_request_can_finish",
     cluster="turns-recomputing",
-    concerns=lambda cluster: cluster.follow_up_turns,
 )
 def held_is_loaded_again(cluster: config.Cluster, state: State, request: Request) -> int:
     """vLLM 0.32.0, found by kvproof on the live connector. The load of a reverse transfer
@@ -128,7 +124,6 @@ def held_is_loaded_again(cluster: config.Cluster, state: State, request: Request
     replaces="reference.transfers.loads:cut_held_list",
     breaks="paired_offsets_are_equal",
     cluster="turns-shorter",
-    concerns=lambda cluster: cluster.follow_up_turns,
 )
 def held_list_ends_with_prompt(
     _first: int, held: tuple[int, ...], end: int
@@ -148,7 +143,6 @@ def held_list_ends_with_prompt(
     replaces="arithmetic.counts:held_tokens_loaded",
     breaks=("prefill_and_decode_agree", "state_read_is_state_at_computed"),
     cluster="turns-state",
-    concerns=lambda cluster: cluster.follow_up_turns,
 )
 def held_state_is_of_the_prompt(held: Num, prompt: Num, _whole: bool) -> Num:
     """vLLM 0.32.0, found by kvproof on the live connector. D has computed at least as many

@@ -7,7 +7,6 @@ from kvproof.model.arithmetic.algebra import Num, Truth, ceil_div, if_, max_, mi
 from kvproof.model.arithmetic.counts import align_chunk
 from kvproof.model.errors import NotAllowed
 from kvproof.model.events import Lists
-from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.reference.blocks import pool
 from kvproof.model.reference.blocks.allocation import Grown
@@ -78,11 +77,6 @@ def wide_block_never_crossed(
     replaces="reference.scheduling.computing:split_unit",
     breaks=("cached_block_holds_its_key", "state_read_is_state_at_computed"),
     cluster="partial-unequal",
-    concerns=lambda cluster: any(
-        group.aligned and group.block_size > min(engine.block_sizes)
-        for engine in cluster.engines
-        for group in engine.groups
-    ),
 )
 def split_at_the_smallest_block(cfg: config.EngineConfig) -> int:
     """vLLM 0.32.0 (vllm#54076): the groups have unequal block sizes.
@@ -184,7 +178,6 @@ def old_states_are_kept(_computed: Num) -> Num:
     replaces="arithmetic.counts:tokens_skipped_by_state",
     breaks="null_block_is_nobody",
     cluster="hybrid",
-    refutes=claims(("mamba", "state"), "null_is_not_needed", "state_is_there"),
 )
 def running_state_freed(computed: Num) -> Num:
     """The mistake of vllm#47728 in a Mamba group: the last computed token counts as a token
@@ -200,7 +193,6 @@ def running_state_freed(computed: Num) -> Num:
     replaces="arithmetic.counts:blocks_counted_after_hit",
     breaks="counter_counts_only_cached",
     cluster="pd",
-    refutes=claims(("window", "mamba", "state"), "counter_counts_full_blocks"),
 )
 def null_blocks_counted_as_cached(hit_blocks: Num, skipped_blocks: Num) -> Num:
     """The first change of vllm#42547. vLLM 0.32.0 still counts null placeholders as cached. For
@@ -241,7 +233,6 @@ def null_blocks_registered(
     breaks=("table_fits_its_tokens", "predicted_is_taken"),
     cluster="hybrid",
     also_in=("pd",),
-    refutes=claims("mamba", "table_fits_its_tokens"),
 )
 def placeholders_predicted(
     end: Num,
@@ -294,7 +285,6 @@ def loaded_state_not_predicted(_loaded: int, _end: int) -> int:
     replaces="arithmetic.counts:state_slots_moved",
     breaks=("paired_lists_are_equal", "null_block_is_nobody"),
     cluster="pd",
-    refutes=claims("transfer_of_mamba", "all_is_offered", "lists_are_equally_long"),
 )
 def ssm_placeholders_not_trimmed(slots: Num) -> Num:
     """Before vllm#42554, the two lists of a Mamba group had to have equal length without

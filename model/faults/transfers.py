@@ -6,7 +6,6 @@ from kvproof.model.arithmetic.algebra import Num, if_, max_, min_
 from kvproof.model.config import Cluster
 from kvproof.model.config.sides import giver, taker
 from kvproof.model.counting_abstraction.transfer import TransferCounts, TransferSizes, done
-from kvproof.model.faults.claims import LISTS, TRANSFERS, claims
 from kvproof.model.faults.fault import fault
 from kvproof.model.phases import Phase
 from kvproof.model.reference.transfers.loads import declined, start_load
@@ -27,7 +26,6 @@ from kvproof.model.state import FAILED, LOADED, Death, Engine, Request, State, T
     replaces="arithmetic.counts:trim",
     breaks=("paired_offsets_are_equal", "request_reads_its_own_prefix"),
     cluster="pd-full",
-    refutes=claims(LISTS, "lists_start_together"),
 )
 def front_trim(*lists: Num) -> tuple[Num, Num, Num, Num]:
     """vllm#48633: the push connector paired both lists from the front, up to the shorter length.
@@ -45,7 +43,6 @@ def front_trim(*lists: Num) -> tuple[Num, Num, Num, Num]:
     breaks="paired_lists_are_equal",
     cluster="pd-hitting",
     also_in=("pd-remnant",),
-    refutes=claims(LISTS, "lists_are_equally_long", "lists_start_together"),
 )
 def last_zero_blocks_yield_all(*lists: Num) -> tuple[Num, Num, Num, Num]:
     """vllm#42554 (review, not fixed there): the slice `remote[-n:]` with n = 0 is the whole
@@ -68,8 +65,6 @@ def last_zero_blocks_yield_all(*lists: Num) -> tuple[Num, Num, Num, Num]:
         "request_reads_its_own_prefix",
     ),
     cluster="pd-ratio",
-    refutes=claims(LISTS, "lists_start_together"),
-    concerns=lambda cluster: not any(engine.has_state for engine in cluster.engines),
 )
 def end_trim_across_ratios(*lists: Num) -> tuple[Num, Num, Num, Num]:
     """vLLM 0.32.0, found by kvproof on the live connector. Without Mamba groups, vLLM trims P's
@@ -121,7 +116,6 @@ def longer_list_dies_across_ratios(cluster: config.Cluster, state: State, name: 
     also_replaces={"counting_abstraction.transfer:renewed": lambda _t: False},
     breaks="nothing_reused_under_transfer",
     cluster="pd",
-    refutes=claims(TRANSFERS, "blocks_outlive_their_readers"),
 )
 def lease_ends_under_reader(_transfer: Transfer) -> bool:
     """Before vllm#41383, P's lease was not renewed. It expired while D still read the blocks, P
@@ -136,7 +130,6 @@ def lease_ends_under_reader(_transfer: Transfer) -> bool:
     replaces="reference.transfers.push:lease_expired",
     breaks=("request_reads_its_own_prefix", "nothing_reused_under_transfer"),
     cluster="push-overdue",
-    concerns=lambda cluster: cluster.pushes,
 )
 def lease_ends_under_writer(cluster: Cluster, state: State, name: str) -> State:
     """vLLM 0.32.0's push connector on P (vllm#55470): when the lease expires, P frees the blocks
@@ -158,7 +151,6 @@ def still_pinned(sizes: TransferSizes, t: TransferCounts) -> TransferCounts:
     also_replaces={"counting_abstraction.transfer:done": still_pinned},
     breaks="every_request_can_finish",
     cluster="pd",
-    refutes=claims(TRANSFERS, "counts_are_none_when_over"),
 )
 def read_is_not_reported(cluster: config.Cluster, state: State, name: str) -> State:
     """vllm#36958: D reported the end of its read with its own request id, which P did not know.
@@ -174,7 +166,6 @@ def read_is_not_reported(cluster: config.Cluster, state: State, name: str) -> St
     replaces="reference.transfers.loads:declined",
     breaks="nothing_kept_for_nobody",
     cluster="push",
-    concerns=lambda cluster: cluster.pushes,
 )
 def unneeded_prefill_is_not_reported(cluster: Cluster, state: State, name: str) -> State:
     """vLLM 0.32.0's push connector on D: if a request hits all it needs, or ends before it is
@@ -192,7 +183,6 @@ def unneeded_prefill_is_not_reported(cluster: Cluster, state: State, name: str) 
     replaces="reference.transfers.push:deadline_ended",
     breaks="every_request_can_finish",
     cluster="push-failing",
-    concerns=lambda cluster: cluster.pushes,
 )
 def write_awaited_for_ever(_cluster: Cluster, state: State, _name: str) -> State:
     """vLLM 0.32.0's push connector on D (vllm#46283, vllm#53095): D waits for a write until the

@@ -7,7 +7,6 @@ from kvproof.model import config
 from kvproof.model.arithmetic import counts
 from kvproof.model.arithmetic.algebra import Num, Truth, div, max_
 from kvproof.model.arithmetic.counts import serves_a_hit
-from kvproof.model.faults.claims import claims
 from kvproof.model.faults.fault import fault
 
 
@@ -35,7 +34,6 @@ def mask_hides_needed_blocks(
     replaces="arithmetic.counts:window_blocks_for_hit",
     breaks="null_block_is_nobody",
     cluster="window-wide",
-    refutes=claims("window", "null_is_not_needed"),
 )
 def window_hit_one_block_short(window: Num, block_size: Num) -> Num:
     """A bound on the blocks of a window was wrong by one block (vllm#56709, in the offload
@@ -51,8 +49,6 @@ def window_hit_one_block_short(window: Num, block_size: Num) -> Num:
     replaces="arithmetic.counts:tokens_skipped_by_window",
     breaks="null_block_is_nobody",
     cluster="window",
-    refutes=claims("window", "null_is_not_needed", "table_fits_its_tokens")
-    | claims(("mamba", "state"), "null_is_not_needed", "state_is_there"),
 )
 def window_freed_too_soon(computed: Num, window: Num) -> Num:
     """vLLM freed blocks according to the scheduled tokens, not the processed tokens
@@ -82,7 +78,6 @@ def window_freed_in_flight(computed: Num, in_flight: Num) -> Num:  # noqa: ARG00
     replaces="arithmetic.counts:needed_from_load",
     breaks="null_block_is_nobody",
     cluster="pd-window",
-    refutes=claims("window", "null_is_not_needed"),
 )
 def window_of_loaded_tokens(loaded: Num, prompt: Num) -> Num:  # noqa: ARG001
     """vLLM 0.32.0, found by kvproof. D loads all N prompt tokens of a model with a sliding
@@ -100,7 +95,6 @@ def window_of_loaded_tokens(loaded: Num, prompt: Num) -> Num:  # noqa: ARG001
     replaces="arithmetic.counts:window_blocks_offered",
     breaks=("cached_block_holds_its_key", "request_reads_its_own_prefix"),
     cluster="pd-window-whole",
-    refutes=claims("transfer_of_window", "all_is_offered"),
 )
 def window_offer_one_block_short(window: Num, block_size: Num) -> Num:
     """A bound on the blocks of a window was wrong by one block (vllm#56709, in the offload

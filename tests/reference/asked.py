@@ -11,6 +11,7 @@ from kvproof.proofs.registry import OBLIGATIONS
 from kvproof.strategies.joined import SHOWN
 from kvproof.watch.shown import Views
 from tests.reference.markdown import table
+from tests.refuted import all_refuted
 
 PROVED_SHOWN = 2
 """So many claims are named; the others are counted."""
@@ -36,7 +37,7 @@ def claims_about(check: str) -> tuple[str, ...]:
     for all sizes."""
     breaking = {fault.name: fault for fault in FAULTS.values() if check in fault.breaks}
     refuted = [each.id for each in OBLIGATIONS.values() if each.killed_by in breaking]
-    refuted += sorted(claim for fault in breaking.values() for claim in fault.all_refuted)
+    refuted += sorted(claim for fault in breaking for claim in all_refuted(fault))
     return tuple(dict.fromkeys(refuted))
 
 
