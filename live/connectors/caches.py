@@ -203,10 +203,12 @@ class Caches:
         for memory in self.memory.values():
             memory.seen.copy_(memory.now)
 
+    def is_changed(self) -> bool:
+        """Whether a byte changed since `look`."""
+        return not all(torch.equal(memory.seen, memory.now) for memory in self.memory.values())
+
     def changes(self) -> Iterator[tuple[LayerCache, Slot, str | None]]:
         """The slots that changed since `look`, each with the prefix that it held before."""
-        if all(torch.equal(memory.seen, memory.now) for memory in self.memory.values()):
-            return
         for layer in self.layers:
             # Bits are compared: a NaN is unlike itself.
             differs = layer.now.view(torch.int32) != layer.seen.view(torch.int32)

@@ -296,8 +296,9 @@ class ConnectorWorker:
 
     def note_writes(self) -> None:
         """Record the changes in the caches that no step computed."""
-        self.facts.extend(self.owners.written(self.caches, self.caches.changes()))
-        self.caches.look()
+        if self.caches.is_changed():
+            self.facts.extend(self.owners.written(self.caches, self.caches.changes()))
+            self.caches.look()
 
 
 def of_rank(vllm_config: Any, rank: int) -> Any:
