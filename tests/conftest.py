@@ -42,6 +42,9 @@ if os.environ.get("PYTHONPATH"):
     folders = os.environ["PYTHONPATH"].split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(f) for f in folders if f)
 
+# Threads of OpenMP that wait for work would take the processors from the tests beside them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 lent.note()
 if os.environ.get("KVPROOF_VLLM") or importlib.util.find_spec("vllm"):
     try:

@@ -20,6 +20,7 @@ from kvproof.campaign.planned import ENGINES
 from kvproof.campaign.processes import TRIES_MAX, Processes
 from kvproof.campaign.progress import Progress, SeenBehaviour
 from kvproof.campaign.unit import CorpusEntry, Unit, packed, result_of, unit_of
+from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Engines, Episodes, Play, Plays
 from kvproof.model.config import Cluster, Job
 from kvproof.model.events import Complete, Schedule, Submit
@@ -365,15 +366,32 @@ def test_one_unit_in_some_has_plans_of_each_subject_in_turn() -> None:
     assert not any(isinstance(unit.work, Plays | Engines) for unit in of_model)
 
 
-@pytest.fixture
-def _ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that pairs blocks from the front on a partial hit is a connector of vLLM. What it
-    breaks needs no earlier plan."""
+def ship_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that pairs blocks from the front on a partial hit is a connector of vLLM."""
     from kvproof.live.connectors.shipped import SHIPPED, Shipped
     from kvproof.live.connectors.subject import TestedConnector
 
-    subject = TestedConnector(WRONG)
-    monkeypatch.setitem(SHIPPED, OURS, Shipped(subject, (OURS,)))
+    monkeypatch.setitem(SHIPPED, OURS, Shipped(TestedConnector(WRONG), (OURS,)))
+
+
+@pytest.fixture(scope="module")
+def driven_once() -> Result:
+    """What the plans show."""
+    with pytest.MonkeyPatch.context() as shipped:
+        ship_ours(shipped)
+        return planned.driven(PLANS)
+
+
+@pytest.fixture
+def _ours(monkeypatch: pytest.MonkeyPatch, driven_once: Result) -> None:
+    """What our store breaks needs no earlier plan, and its plans are driven once for all tests."""
+    ship_ours(monkeypatch)
+    driven = planned.driven
+
+    def known(plans: Any, **more: Any) -> Result:
+        return driven_once if plans == PLANS else driven(plans, **more)
+
+    monkeypatch.setattr(planned, "driven", known)
     monkeypatch.setattr(planned, "_breaks_alone", lambda _: True)
 
 

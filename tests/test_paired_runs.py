@@ -22,6 +22,7 @@ from kvproof.gate.search.search import LOOKS
 from kvproof.gate.side import around_scheduler
 from kvproof.model.because import choice, release
 from kvproof.model.presets import CLUSTERS
+from tests.cover import others_nightly
 from tests.fake_sides import RUN, SOME, compared, is_like, nothing
 from tests.two_machines import FULL, broken, driven, result, taken
 
@@ -274,7 +275,7 @@ def test_excuses_of_one_kind_are_weighed_together_if_none_is_likely_alone(
     assert len(found.costs) == (fresh and kind is choice)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 3])
+@pytest.mark.parametrize("number", others_nightly(range(4), [0, 3]))
 def test_fresh_runs_are_none_of_the_search(compare: Compare, number: int) -> None:
     drawn, taken = workloads.of_engines(0), []
 

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.stateful
 SCOPES = {replace(c, name="scope", jobs=()): name for name, c in CLUSTERS.items()}
 """Presets that differ in more than their jobs, which are drawn here."""
 
-SHARE = 8
-"""The profile says how many episodes one machine deserves; each preset gets an eighth of them: the
+SHARE = 10
+"""The profile says how many episodes one machine deserves; each preset gets a tenth of them: the
 explorer takes each of them to its end, and here the jobs are drawn too."""
 
 

@@ -51,7 +51,7 @@ def play(plan: EnginePlan) -> Played:
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_behind_the_loop_keeps_the_rules(store: str) -> None:
     judged: Counter[str] = Counter()
-    for seed in range(30):
+    for seed in range(17):
         seen = play(plan_of(store, seed))
         breaks = {each.invariant for each in broken(seen)}
         assert breaks <= IN_0_32, lines(seen.plan)
@@ -62,7 +62,7 @@ def test_a_store_behind_the_loop_keeps_the_rules(store: str) -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_on_planned_sizes_keeps_the_rules(store: str) -> None:
     judged: Counter[str] = Counter()
-    for plan in islice(planned_with(store), 6):
+    for plan in islice(planned_with(store), 4):
         for seen in around_scheduler.taken(plan):
             breaks = {each.invariant for each in broken(seen)}
             assert breaks <= IN_0_32, lines(plan)

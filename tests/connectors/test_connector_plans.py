@@ -1,7 +1,7 @@
 """The comparison of two vLLMs by a connector, with the real kit: base and head have stores of the
 tests as the connector that vLLM ships, one of them with a planted mistake."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -63,9 +63,9 @@ def _ours(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     SHIPPED.pop("ours", None)
 
 
-def both(base: str, head: str) -> "Iterator[Comparison]":
+def both(base: str, head: str, drawn: Iterable[Plays] = DRAWN) -> "Iterator[Comparison]":
     with fake_sides.compared(KitSide(base), KitSide(head)) as found:
-        for workload in DRAWN:
+        for workload in drawn:
             found.drive([workload])
             found.confirm([workload.name])
             if found.introduced:
@@ -89,7 +89,9 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
     monkeypatch.setattr("kvproof.gate.search.shorter.RUNS_MAX", 8)
     wrong, rule = f"tests.connectors.mistakes:{mistake}", RULE_OF[mistake]
     right = f"tests.connectors.store:{MISTAKES[mistake]}"
+    shows: list[Plays] = []
     for found in both(right, wrong):
+        shows += [each for each in DRAWN if each.name in found.names]
         assert rule in {one.found.signature.check for one in found.introduced}
         assert not list(found.of_base())
         one = next(one for one in found.introduced if one.found.signature.check == rule)
@@ -103,7 +105,7 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended(
         assert len(kept.lines) > short.length
         assert isinstance(kept.plan, ConnectorPlan)
         assert rule in {each.invariant for each in play(TestedConnector(wrong), kept.plan).findings}
-    for found in both(wrong, right):
+    for found in both(wrong, right, shows):
         assert not found.introduced
         told = {(kind, one.found.signature.check) for kind, one in found.of_base()}
         assert ("mended", rule) in told

@@ -201,6 +201,7 @@ def test_the_printed_command_replays_with_the_settings_of_the_search(
     kind: type, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(alone, "confirm", lambda *_: None)
+    monkeypatch.setattr("kvproof.gate.connectors.search.TRIES_MAX", 10)
     name = f"{kind.__module__}:{kind.__name__}"
     settings = ("--keeps-prompts", "--extra", '{"a": "{tmp}"}', "--traces", str(tmp_path / "a b"))
     code, out, _ = run("connector", name, *settings, "--examples", "20")

@@ -287,7 +287,7 @@ def test_a_mistake_behind_an_option_is_found(monkeypatch: pytest.MonkeyPatch) ->
         load(self, slots[::-1], blocks, stream)
 
     monkeypatch.setattr(DiskBackend, "_do_load", wrong)
-    found = search(SIMPLE, 200, 0, shrinks=False, known=explained(SIMPLE))
+    found = search(SIMPLE, 200, 1, shrinks=False, known=explained(SIMPLE))
     assert found.rule == "promised_tokens_are_loaded"
     assert found.played is not None
     assert found.played.plan.options == ON_DISK
