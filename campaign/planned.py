@@ -13,7 +13,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Engines, Planned, Play, Plays
 from kvproof.gate.side import around_scheduler
-from kvproof.gate.side.known_plans import Drives, likeness, sign_of
+from kvproof.gate.side.known_plans import RUNS_KEPT, Drives, likeness, sign_of
 from kvproof.gate.side.plans import driven
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.finding import Signature
@@ -28,9 +28,6 @@ OF_TWO = {check.id for check in around_scheduler.CHECKS.values() if check.of_two
 
 NEEDS_EARLIER = "needs what earlier plans left"
 """What is said of a finding that its plan does not show alone, in a fresh process."""
-
-RUNS_KEPT = 1_000
-"""The number of runs of which is kept what they show: about those of all findings."""
 
 SHRINKING_PLANS_MAX = 60
 """The most plans that are tried to make the plan of a finding shorter."""

@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from kvproof.cli import parser as options
 from kvproof.cli.finish import File, finish
 from kvproof.cli.machines import borrow
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.side.known_plans import Likeness, likeness
+from kvproof.gate.side.known_plans import RUNS_KEPT, Drives, Likeness, likeness
 from kvproof.live.availability import importable
 from kvproof.live.contract.lookup import last_line
 from kvproof.model import interruption
@@ -83,8 +83,10 @@ def run(args: argparse.Namespace) -> int:
     from kvproof.gate.connectors.alone import confirm
     from kvproof.gate.connectors.search import PlanSearch, search
 
+    drives = _drives(subject)
+
     def known_to(breaks: list[Break]) -> dict[str, str]:
-        return {check: one.name for check, one in _like(subject, breaks).items() if one.at_work}
+        return {check: one.name for check, one in _like(drives, breaks).items() if one.at_work}
 
     found = PlanSearch()
     with (
@@ -163,7 +165,7 @@ def _answer(
     """Print what was found, and write its plan. Returns the exit code."""
     unknown = interrupted or found.nothing_judged
     verdict = Verdict.VIOLATED if found.rule else Verdict.UNKNOWN if unknown else Verdict.SAMPLED
-    like = _like(subject, found.played.first()) if found.played is not None else {}
+    like = _like(_drives(subject), found.played.first()) if found.played is not None else {}
     return finish(
         args,
         verdict.exit_code,
@@ -250,16 +252,21 @@ def _extra(text: str) -> dict[str, object]:
     return made
 
 
-def _like(subject: "TestedConnector", breaks: Sequence[Break]) -> dict[str, Likeness]:
-    """Return the checks of these breaks, each with the finding that explains all of its breaks, or
-    else with what the first break that is new looks like."""
+def _drives(subject: "TestedConnector") -> Drives:
+    """Drive plans with this connector, each once, and return what they show."""
     from kvproof.gate.side import connector_plans
 
+    return lru_cache(RUNS_KEPT)(partial(connector_plans.shown, subject))
+
+
+def _like(drives: Drives, breaks: Sequence[Break]) -> dict[str, Likeness]:
+    """Return the checks of these breaks, each with the finding that explains all of its breaks, or
+    else with what the first break that is new looks like."""
     like: dict[str, Likeness] = {}
     for each in breaks:
         check = each.signature.check
         if like.get(check, Likeness(at_work=True)).at_work:
-            like[check] = likeness(each, partial(connector_plans.shown, subject))
+            like[check] = likeness(each, drives)
     return like
 
 

@@ -30,7 +30,7 @@ from kvproof.model.because import reason
 from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.finding import Finding, Signature
-from kvproof.model.plans.connector import ConnectorPlan, SubmitRequest
+from kvproof.model.plans.connector import AbortRequest, ConnectorPlan, Fail, Forget, SubmitRequest
 from kvproof.model.plans.engine import EnginePlan, given
 from kvproof.model.plans.messages import Pause, Resume, Send
 from kvproof.model.presets import CLUSTERS
@@ -214,6 +214,7 @@ def test_the_cause_is_at_work_where_its_ingredient_is_needed_for_the_break(
     name: str, run: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(INGREDIENTS[EnginePlan], "pauses", pauses)
+    monkeypatch.setattr(known_plans, "_all", dict)
     plan = without(name, run.plan)
     assert plan is not None
     assert without(name, plan) is None
@@ -237,6 +238,41 @@ def test_the_cause_is_at_work_where_its_ingredient_is_needed_for_the_break(
     unjudged = msgspec.structs.replace(shown(), course=Course(ended=True))
     assert not is_told(breaks, unjudged, name), "the check has nothing to judge"
     assert not is_told(breaks, shown(), name, "drafts"), "the cause needs more than there is"
+
+
+WAITS_TOO = broken("every_request_ends", death="", statement="")
+ABORTED, FAILED, FORGOTTEN = acting(AbortRequest()), acting(Fail()), acting(Forget())
+OF_TWO = acting(AbortRequest(), Fail())
+OF_THREE = acting(AbortRequest(), Fail(), Forget())
+
+
+@pytest.mark.parametrize("other", [DIED, WAITS_TOO], ids=["of the same", "that ends the run early"])
+def test_each_of_several_causes_in_a_run_is_looked_for(
+    other: Break, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What breaks without an ingredient of one finding has to be of another finding, or of another
+    plan of it."""
+    causes = {AbortRequest: DIED, Fail: other, Forget: OTHERWISE}
+    kept = {
+        FILES: [KnownPlan(DIES, ABORTED, WHERE, ("aborts",))],
+        "other": [KnownPlan(other.signature.check, FAILED, other.death, ("failures",))],
+    }
+    monkeypatch.setattr(known_plans, "_all", lambda: kept)
+
+    def driven(run: Planned, own: bool = False) -> Result:
+        assert not own
+        breaks = [replace(by, plan=run) for kind, by in causes.items() if _has(run, kind)][:1]
+        course = Course(ended=not breaks, judged=(DIES, "every_request_ends"))
+        return msgspec.structs.replace(shown(*breaks), course=course)
+
+    assert likeness(replace(DIED, plan=OF_TWO), driven) == Likeness(FILES, at_work=True)
+    assert likeness(replace(DIED, plan=OF_THREE), driven) == Likeness(FILES), "the third is new"
+    causes[Forget] = other
+    assert likeness(replace(DIED, plan=OF_THREE), driven) == Likeness(FILES), "the third is new"
+
+
+def _has(run: Planned, kind: type) -> bool:
+    return any(isinstance(action, kind) for action in run.plan.actions)
 
 
 def _shows(given: Mapping[bytes, Result | None], run: Planned, own: bool = False) -> Result | None:

@@ -10,24 +10,27 @@ same classes may not come so far in it.
 
 A break is known only if the cause of the finding was at work in it. This is tried: the plan names
 the ingredients that the cause needs (`live/known/ingredients.py`), and without any of them the run
-of the break breaks the check no longer. What looks like a finding, and breaks the check all the
-same or cannot be tried, is new.
+of the break breaks the check no longer. Several causes may be at work in one run: then what breaks
+without an ingredient of the first has to be known in the same way, by ingredients that the run
+still has. What looks like a finding, and breaks the check all the same or cannot be tried, is new.
 """
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from kvproof.gate.difference.judged import Break
-from kvproof.gate.difference.result import Result
+from kvproof.gate.difference.result import Result, severity
 from kvproof.gate.difference.workload import Engine, Planned, Play
 from kvproof.live.known.ingredients import without
 from kvproof.live.known.traces import FOLDER
 from kvproof.model.known_finding import at_work
 from kvproof.model.plans.engine import EnginePlan
+from kvproof.model.severity import Severity
 from kvproof.model.traces.lines import Cause
 from kvproof.model.traces.trace import PlanRun
 from kvproof.model.traces.trace_reader import read_run
@@ -35,6 +38,12 @@ from kvproof.model.traces.trace_reader import read_run
 PLANS = "plan-*.jsonl"
 
 EXPLAINED = FOLDER / "explained"
+
+RUNS_KEPT = 1_000
+"""The number of runs of which is kept what they show: about those of all findings."""
+
+CAUSES_MAX = 3
+"""The largest number of causes, each of a known finding, that are looked for in one run."""
 
 
 class KnownPlan(NamedTuple):
@@ -101,42 +110,64 @@ def sign_of(found: Break) -> BreakSign:
 
 def likeness(found: Break, driven: Drives) -> Likeness:
     """The finding that explains a break, or else the first one that it looks like."""
-    similar = [each for each in _in_order(found) if _alike(each[1], found, driven)]
+    similar = _similar(found, driven)
     for name, plan in similar:
         if is_at_work(plan, found, driven):
             return Likeness(name, at_work=True)
     return Likeness(similar[0][0]) if similar else Likeness()
 
 
-def is_at_work(plan: KnownPlan, found: Break, driven: Drives) -> bool:
-    """Whether a break comes again in its run, and does not without any one of the ingredients of
-    this plan. Where none is named, nothing was tried."""
+def is_at_work(
+    plan: KnownPlan, found: Break, driven: Drives, earlier: tuple[Break, ...] = ()
+) -> bool:
+    """Whether a break comes again in its run, and without any one of the ingredients of this plan
+    neither it comes nor one of the `earlier` breaks, whose ingredients the run is without. Where no
+    ingredient is named, nothing was tried."""
     run = found.plan
     assert run is not None
     runs = [_without(name, run) for name in plan.needs]
     if plan.instead and isinstance(run, Play):
         runs.append(replace(run, connector=plan.instead))
-
-    def holds(other: Planned) -> bool:
-        shown = driven(other, own=isinstance(other, Play) and other.connector == plan.instead)
-        return shown is not None and _is_kept(found, shown)
-
-    if not at_work(runs, holds):
+    if not at_work(runs, partial(_is_kept, (*earlier, found), driven)):
         return False
     again = driven(run)
     return again is not None and any(_the_same(found, each) for each in again.breaks)
+
+
+def _is_kept(found: tuple[Break, ...], driven: Drives, run: Planned) -> bool:
+    """Whether a run came to its end and judged the checks of these breaks, which hold. If it breaks
+    one of them, or something else ends it, this is said of the run without that: then all that it
+    breaks has to be known."""
+    first = found[0].plan
+    shown = driven(run, own=isinstance(run, Play) and run.connector != first.connector)  # type: ignore[union-attr]
+    if shown is None:
+        return False
+    broken = [e for e in shown.breaks if any(_the_same(each, e) for each in found)]
+    if shown.course.ended and not broken:
+        return all(each.signature.check in shown.course.judged for each in found)
+    ends = (each for each in shown.breaks if severity(each) < Severity.LEAK)
+    left = [each for each in (*broken, *ends) if not each.after]
+    return (
+        bool(left)
+        and len(found) < CAUSES_MAX
+        and all(_is_known(dataclasses.replace(each, plan=run), driven, found) for each in left)
+    )
+
+
+def _is_known(found: Break, driven: Drives, earlier: tuple[Break, ...]) -> bool:
+    similar = (plan for _, plan in _similar(found, driven))
+    return any(is_at_work(plan, found, driven, earlier) for plan in similar)
+
+
+def _similar(found: Break, driven: Drives) -> list[tuple[str, KnownPlan]]:
+    """The plans of findings that break what a break breaks, in the same way."""
+    return [each for each in _in_order(found) if _alike(each[1], found, driven)]
 
 
 def _without(name: str, run: Planned) -> Planned | None:
     """A run without the ingredient of this name; None where it has none of it."""
     plan = without(name, run.plan)
     return None if plan is None else replace(run, plan=plan)
-
-
-def _is_kept(found: Break, shown: Result) -> bool:
-    """Whether a run came to its end, and judged the check of a break, which holds."""
-    judged = shown.course.ended and found.signature.check in shown.course.judged
-    return judged and not any(_the_same(found, each) for each in shown.breaks)
 
 
 def _the_same(found: Break, other: Break) -> bool:

@@ -164,6 +164,22 @@ def _with_equal_keys(plan: ConnectorPlan) -> ConnectorPlan:
     return _each(SubmitRequest, beside="")(_with_nothing_cached(plan))  # type: ignore[no-any-return]
 
 
+def _with_equal_embeddings(plan: ConnectorPlan) -> ConnectorPlan:
+    """All prompts with embeddings have those of the first one, each at its positions, and use them.
+    The engine's own cache has nothing, so that they are loaded as before."""
+    given = [each for each in plan.actions if isinstance(each, SubmitRequest) and each.rows]
+    if not given:
+        return plan
+
+    def of_first(request: SubmitRequest) -> SubmitRequest:
+        if not request.rows:
+            return request
+        used = _with_its_rows_used(request)
+        return replace(used, family=given[0].family, trunk=given[0].trunk)
+
+    return _changed(SubmitRequest, of_first)(_with_nothing_cached(plan))  # type: ignore[no-any-return]
+
+
 def _with_its_rows_used(request: SubmitRequest) -> SubmitRequest:
     return replace(request, rows=replace(request.rows, used=True)) if request.rows else request
 
@@ -246,9 +262,13 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "begun_blocks": _with_whole_blocks,
         "embeddings": _each(SubmitRequest, rows=None),
         "embeddings_not_used": _changed(SubmitRequest, _with_its_rows_used),
+        "prompts_of_one_token": _changed(
+            SubmitRequest, lambda each: replace(each, tokens=max(each.tokens, 2))
+        ),
         "prompt_logprobs": _each(SubmitRequest, computes_all=False),
         "request_images": _each(SubmitRequest, images=()),
         "salt_or_adapter": _with_equal_keys,
+        "unequal_embeddings": _with_equal_embeddings,
         "transfer_params": _each(SubmitRequest, asks=()),
         # Of what happens.
         "aborts": _leave_out(AbortRequest),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kvproof.cli.connector import _like
+from kvproof.cli.connector import _drives, _like
 from kvproof.gate.connectors.search import Known
 from kvproof.live.connectors.episode import EpisodeResult, play
 from kvproof.live.connectors.shipped import SHIPPED
@@ -55,8 +55,9 @@ def played(
 
 def explained(subject: TestedConnector) -> Known:
     """What a plan breaks because of a finding that is known of vLLM as released."""
+    drives = _drives(subject)
     return lambda breaks: {
-        check: each.name for check, each in _like(subject, breaks).items() if each.at_work
+        check: each.name for check, each in _like(drives, breaks).items() if each.at_work
     }
 
 
