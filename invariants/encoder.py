@@ -29,6 +29,7 @@ def _reads_image(fact: ItemRead) -> Reason:
     "what the encoder made of an image is there in each step that reads it",
     origin="SchedulerOutput.scheduled_encoder_inputs, free_encoder_mm_hashes; vllm#38907",
     severity=Severity.CRASH,
+    apart="",
 )
 def encoder_output_is_there(fact: ItemRead) -> Iterator[Judged]:
     """The scheduler says which images the encoder computes, and which outputs the worker drops. A
@@ -53,6 +54,7 @@ def encoder_output_is_there(fact: ItemRead) -> Iterator[Judged]:
     "what the encoder made of an image is there where a drafter reads ahead",
     origin="Scheduler._try_schedule_encoder_inputs; vllm#34220",
     severity=Severity.LOST_PERFORMANCE,
+    apart="",
 )
 def drafter_has_what_it_reads(fact: ItemReadAhead) -> Iterator[Judged]:
     """A drafter reads a token more than the step computes. If an image begins there, the scheduler
@@ -75,6 +77,7 @@ def drafter_has_what_it_reads(fact: ItemReadAhead) -> Iterator[Judged]:
     "what a step reads of an image is what the encoder made of that image",
     origin="ECConnectorBase.start_load_caches, save_caches",
     severity=Severity.WRONG_TOKENS,
+    apart="",
 )
 def encoder_output_is_its_own(fact: ItemRead) -> Iterator[Judged]:
     """An encoder-cache connector loads what the encoder made of an image, in place of computing it.
@@ -92,6 +95,7 @@ def encoder_output_is_its_own(fact: ItemRead) -> Iterator[Judged]:
     "a step computes an image as a whole",
     origin="SchedulerConfig.disable_chunked_mm_input",
     severity=Severity.WRONG_TOKENS,
+    apart="",
 )
 def images_are_not_cut(fact: ItemRead) -> Iterator[Judged]:
     """In some models the tokens of an image attend to each other in both directions. A step that
@@ -110,6 +114,7 @@ def images_are_not_cut(fact: ItemRead) -> Iterator[Judged]:
     "a request ends at an engine that only encodes when all its images are encoded",
     origin="ECTransferConfig.ec_role, make_empty_encoder_model_runner_output; vllm#50275",
     severity=Severity.HANG,
+    apart="",
 )
 def encoder_instance_encodes_all(fact: ItemsEncoded) -> Iterator[Judged]:
     """An engine that only encodes images (`ec_role` is `ec_producer`) samples nothing: a request
@@ -126,6 +131,7 @@ def encoder_instance_encodes_all(fact: ItemsEncoded) -> Iterator[Judged]:
     "a worker drops no output that the encoder cache has",
     origin="EncoderCacheManager.get_freed_mm_hashes; vllm#52482",
     severity=Severity.LOST_PERFORMANCE,
+    apart="",
 )
 def encoder_drops_what_it_gave_up(fact: ItemDropped) -> Iterator[Judged]:
     """The scheduler names the encoder outputs that a worker must drop. An output that the encoder
@@ -141,6 +147,7 @@ def encoder_drops_what_it_gave_up(fact: ItemDropped) -> Iterator[Judged]:
     origin="EncoderCacheManager.check_and_update_cache",
     severity=Severity.LOST_PERFORMANCE,
     ideal=True,
+    apart="",
 )
 def image_is_encoded_once(fact: ItemEncoded) -> Iterator[Judged]:
     """The encoder of images takes longer than many steps of the model. An ideal, because an encoder
@@ -163,6 +170,7 @@ DROPPED = choice("its output was dropped since")
     "the encoder cache counts what the worker has, and no more than fits",
     origin="EncoderCacheManager",
     severity=Severity.LEAK,
+    apart="",
 )
 def encoder_room_adds_up(fact: ItemsHeld | ItemsOwed) -> Iterator[Judged]:
     """The encoder cache counts tokens. If it frees an image twice, the worker gets more outputs

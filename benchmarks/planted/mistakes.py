@@ -31,6 +31,9 @@ class Mistake(NamedTuple):
     mended: str = ""
     decides: str = ""
     """The pull request that is taken back, or what is decided otherwise; empty if it was drawn."""
+    breaks: str = ""
+    """The check that a change of policy breaks after all; `shown` says how that was seen."""
+    shown: str = ""
 
     @property
     def name(self) -> str:
@@ -61,6 +64,8 @@ def mistakes() -> list[Mistake]:
             "\n".join(row["new"]),
             row.get("mended", ""),
             row.get("decides", ""),
+            row.get("breaks", ""),
+            row.get("shown", ""),
         )
         for row in rows()
         if "old" in row
