@@ -42,14 +42,23 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
         yield f"{counted(searched.tries, 'episode')} more made the plan smaller."
     for name, count in sorted(searched.known.items()):
         yield f"Known: in {counted(count, 'episode')} {name} (findings/ has what it is)."
-    for kinds, why in searched.refused.items():
-        yield f"Not driven with the cache groups {kinds}: the connector cannot be made ({why})."
-    for groups, lacks in searched.lacking.items():
-        yield f"Not driven with the cache groups {groups.words}. {lacks}."
+    yield from _left_out(searched)
     for reason, plans in searched.unplayed.items():
         yield f"Not played: {counted(plans, 'plan')}. {reason}."
     if searched.played is not None or searched.nothing_judged:
         yield from _tolerated(searched)
+
+
+def _left_out(searched: PlanSearch) -> Iterator[str]:
+    """A line for each reason why cache groups were left out, with the first of them."""
+    whys = {
+        kinds: f": the connector cannot be made ({why})" for kinds, why in searched.refused.items()
+    }
+    whys |= {groups.words: f". {lacks}" for groups, lacks in searched.lacking.items()}
+    for why, times in Counter(whys.values()).items():
+        first = next(words for words, reason in whys.items() if reason == why)
+        others = f", nor with {counted(times - 1, 'other list')} of groups" if times > 1 else ""
+        yield f"Not driven with the cache groups {first}{others}{why}."
 
 
 def _came_of(judged: Counter[str]) -> Iterator[str]:

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from kvproof.live import adapt, build
 from kvproof.live.blame import is_ours, is_refusal
-from kvproof.live.connectors.drawn import ALONE, BUFFERED, HIDDEN, HYBRID, NARROWER, SPREAD, unequal
+from kvproof.live.connectors.drawn import BUFFERED, HIDDEN, NARROWER, SPREAD, unequal
 from kvproof.live.connectors.episode import play
+from kvproof.live.connectors.layouts import layouts
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.contract.lookup import last_line, may_take
 from kvproof.model.errors import AdapterDrift, UsageError
@@ -33,14 +34,14 @@ class NotAccepted:
 def accepted(
     subject: TestedConnector,
     found: NotAccepted,
-    kinds: Sequence[ConnectorPlan] = HYBRID,
+    kinds: Sequence[ConnectorPlan] = (),
     *,
     marked: bool = False,
 ) -> list[ConnectorPlan]:
-    """The plans without requests with whose cache groups the connector can be made. The others are
-    recorded as refused, by the connector or, in older releases, by the config of the engine, or as
-    lacking in this vLLM. If no groups are left, one of the exceptions is raised again: a refusal on
-    purpose, if there is one.
+    """The plans without requests with whose cache groups the connector can be made, of these
+    `kinds` or, without them, of all `layouts`. The others are recorded as refused, by the connector
+    or, in older releases, by the config of the engine, or as lacking in this vLLM. If no groups are
+    left, one of the exceptions is raised again: a refusal on purpose, if there is one.
 
     A drafter has its layers in the groups in which a start-up with an EAGLE head puts them. With
     `marked`, there are also groups of which one alone is marked as the drafter's: these come from a
@@ -51,9 +52,9 @@ def accepted(
     spread = [each for several in (SPREAD * subject.ranks, *pairs) for each in several]
     if subject.hidden and not subject.supports_groups:
         raise AdapterDrift("This vLLM gives hidden states no cache group of their own")
-    if subject.hidden:
-        kinds = HIDDEN
-    wanted = [(each, True) for each in (*(kinds if subject.supports_groups else ALONE), *spread)]
+    several, pair = subject.supports_groups, subject.pair or subject.has_peers
+    kinds = kinds or (HIDDEN if subject.hidden else layouts(several, pair))
+    wanted = [(each, True) for each in (*kinds, *spread)]
     if marked:
         wanted += [(each, False) for each, _ in wanted if each.engine.drafter_is_apart]
     for each, of_eagle_head in wanted:

@@ -39,57 +39,6 @@ from kvproof.model.plans.connector import (
     bare,
 )
 
-ALONE: tuple[ConnectorPlan, ...] = (
-    bare(Group("full", 4)),
-    bare(Group("full", 2)),
-    bare(Group("full", 4), kernel_blocks=2),
-    bare(Group("full", 4), latent=True),
-    bare(Group("full", 4), prefix_caching=False),
-    bare(Group("full", 4), uneven=True),
-    bare(Group("full", 4), latent=True, uneven=True),
-)
-"""Cache groups for a connector that supports one group."""
-
-HYBRID: tuple[ConnectorPlan, ...] = (
-    *ALONE,
-    bare(Group("full", 4, eagle=True)),
-    bare(Group("full", 4), Group("window", 4, window=8)),
-    bare(Group("full", 4), Group("window", 4, window=6)),
-    bare(Group("full", 2), Group("window", 2, window=4)),
-    bare(Group("full", 4), Group("window", 4, window=8, eagle=True)),
-    bare(Group("full", 8), Group("window", 2, window=4)),
-    bare(Group("window", 4, window=8), Group("full", 4)),
-    bare(Group("full", 4), Group("window", 8, window=8)),
-    bare(Group("full", 4), Group("window", 4, window=8), local=True),
-    bare(Group("full", 4), Group("mamba", 4)),
-    bare(Group("mamba", 4), Group("full", 4)),
-    bare(Group("full", 8), Group("mamba", 8)),
-    bare(Group("full", 4), Group("mamba", 4), every_state=True),
-    bare(Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=8)),
-    bare(Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=8, eagle=True)),
-    bare(Group("full", 4), Group("window", 4, window=8), Group("window", 4, window=4)),
-    bare(Group("full", 4), Group("mamba", 4), Group("mamba", 4)),
-    bare(Group("full", 4), Group("window", 4, window=9)),
-    bare(Group("full", 4), Group("window", 4, window=5)),
-    bare(Group("full", 4), Group("mamba", 4), match_unit=2),
-    bare(Group("mamba", 8), Group("full", 8), match_unit=2),
-    bare(Group("full", 4), Group("window", 4, window=8), retention=0),
-    bare(Group("full", 4), Group("window", 4, window=8), retention=8),
-    bare(Group("full", 4), Group("mamba", 4), retention=0),
-    bare(Group("full", 4), Group("mamba", 4), retention=8),
-    bare(Group("full", 8), Group("window", 2, window=4), Group("window", 2, window=4, eagle=True)),
-    bare(Group("full", 8), Group("window", 8, window=8), Group("window", 2, window=4, eagle=True)),
-    bare(Group("full", 4), shared_layer=True),
-    bare(Group("full", 4), Group("window", 4, window=8), shared_layer=True),
-    bare(Group("full", 4), Group("window", 4, window=8), kernel_blocks=2),
-    bare(Group("full", 4), Group("mamba", 4), kernel_blocks=2),
-    bare(Group("full", 4), Group("window", 4, window=8), latent=True),
-    bare(Group("full", 4), Group("window", 4, window=8), prefix_caching=False),
-    bare(Group("full", 4), Group("window", 4, window=8), uneven=True),
-    bare(Group("full", 4), Group("window", 4, window=8), latent=True, uneven=True),
-)
-"""Cache groups for a connector that supports several (`SupportsHMA`)."""
-
 HIDDEN: tuple[ConnectorPlan, ...] = tuple(
     bare(*groups, hidden=True)
     for groups in (

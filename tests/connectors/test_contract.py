@@ -16,10 +16,10 @@ from kvproof.live import build
 from kvproof.live.adapt import CONFIG
 from kvproof.live.connectors import accepted as accepted_module
 from kvproof.live.connectors.accepted import accepted
-from kvproof.live.connectors.drawn import ALONE
 from kvproof.live.connectors.earlier import EarlierLoads
 from kvproof.live.connectors.episode import play
 from kvproof.live.connectors.judging import CONTRACT, broken
+from kvproof.live.connectors.layouts import layouts
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.store import Storeless
 from kvproof.model.config import Group
@@ -343,6 +343,8 @@ def test_a_fact_says_what_is_right_and_what_is_wrong(each: OfRule) -> None:
 
 PLAIN = TestedConnector("SimpleCPUOffloadConnector", {"cpu_bytes_to_use": 2**12})
 
+ONE_GROUP = layouts(several=False)[0]
+
 
 def test_cache_groups_with_which_a_connector_cannot_be_made_are_left_out() -> None:
     found = PlanSearch()
@@ -362,7 +364,7 @@ def test_cache_groups_that_this_vllm_cannot_have_are_named(monkeypatch: pytest.M
     monkeypatch.setattr(accepted_module, "play", drifted)
     found = PlanSearch()
     inside = bare(Group("full", 4), Group("mamba", 4), match_unit=2)
-    assert accepted(PLAIN, found, (ALONE[0], inside)) == [ALONE[0]]
+    assert accepted(PLAIN, found, (ONE_GROUP, inside)) == [ONE_GROUP]
     named = [line for line in shown(PLAIN, found) if "Not driven" in line]
     assert named == [
         f"Not driven with the cache groups {inside.words}. Hits of this vLLM end with blocks."
@@ -398,7 +400,7 @@ def test_planned_groups_that_are_not_driven_are_named(monkeypatch: pytest.Monkey
     refused = NotValid("Engine E has such groups. Use others.")
     monkeypatch.setattr(accepted_module.build, "as_planned", refusing_to_plan(refused))
     found = PlanSearch()
-    assert accepted(PLAIN, found, (ALONE[0], APART)) == [ALONE[0]]
+    assert accepted(PLAIN, found, (ONE_GROUP, APART)) == [ONE_GROUP]
     [named] = [line for line in shown(PLAIN, found) if "Not driven" in line]
     assert named.endswith("(Engine E has such groups).")
 
@@ -430,11 +432,11 @@ def test_cache_groups_that_the_config_refuses_are_left_out(monkeypatch: pytest.M
     monkeypatch.setattr(accepted_module, "play", refused)
     several = bare(Group("full", 4), Group("mamba", 4))
     found, few = PlanSearch(), 2
-    assert accepted(PLAIN, found, (ALONE[0], several)) == [ALONE[0]]
+    assert accepted(PLAIN, found, (ONE_GROUP, several)) == [ONE_GROUP]
     assert [*found.lacking] == [several]
     few = 1
     with pytest.raises(AdapterDrift, match="several groups"):
-        accepted(PLAIN, PlanSearch(), (ALONE[0], several))
+        accepted(PLAIN, PlanSearch(), (ONE_GROUP, several))
 
 
 class LosesAFile(Storeless):
@@ -449,7 +451,7 @@ class LosesAFile(Storeless):
 
 def test_a_finding_does_not_name_the_folder_of_its_episode() -> None:
     subject = TestedConnector(f"{__name__}:{LosesAFile.__name__}", {"folder": "{tmp}"})
-    plan = msgspec.structs.replace(ALONE[0], actions=(SubmitRequest(0, 5), RunSteps(1)))
+    plan = msgspec.structs.replace(ONE_GROUP, actions=(SubmitRequest(0, 5), RunSteps(1)))
     [first, again] = [play(subject, plan).findings[0] for _ in range(2)]
     assert first.invariant == "engine_survives"
     assert "{tmp}/lost" in first.sentence

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from kvproof.live.connectors.drawn import BUFFERED, HIDDEN, HYBRID, SPREAD
+from kvproof.live.connectors.drawn import BUFFERED, HIDDEN, SPREAD
 from kvproof.live.connectors.encoder import EncoderCache
 from kvproof.live.connectors.episode import EpisodeResult
 from kvproof.model.config import Group
@@ -317,7 +317,6 @@ AFTER_RESTARTS = (
 ASKED = SubmitRequest(0, 14, 2), Drain(), SubmitRequest(0, 14, 2, asks=((SOURCE, 0),))
 EMBEDDED = SubmitRequest(0, 14, 2, rows=Rows(8, 4))
 
-KERNEL_BLOCKS = next(each.kernel_blocks for each in HYBRID if each.kernel_blocks > 1)
 TIGHT = engine_of(num_blocks=6)
 """P has blocks for two requests that share some, and no others."""
 
@@ -530,7 +529,7 @@ PLANTED: dict[str, Planted] = {
     ),
     "half of a block is copied twice": Planted(
         instead(f"{WORKER}._logical_to_kernel_block_ids", _copied_twice),
-        pair("nixl-pull", engine=engine_of(num_blocks=48), kernel_blocks=KERNEL_BLOCKS),
+        pair("nixl-pull", engine=engine_of(num_blocks=48), kernel_blocks=2),
         LOADED,
     ),
     "D reads blocks in another order": Planted(

@@ -13,8 +13,8 @@ from kvproof.gate.connectors import alone, search
 from kvproof.gate.connectors.search import PlanSearch
 from kvproof.gate.connectors.shown import shown
 from kvproof.live.blame import is_ours
-from kvproof.live.connectors.drawn import ALONE
 from kvproof.live.connectors.episode import EpisodeResult, play
+from kvproof.live.connectors.layouts import layouts
 from kvproof.live.connectors.shipped import BENCH
 from kvproof.live.connectors.subject import TestedConnector
 from kvproof.live.fakes import copies, streams
@@ -31,6 +31,7 @@ from tests.connectors.store import GlobalStore, SaltlessStore, Store
 
 RULE = "every_request_ends"
 BROKEN = reason("broken", "it is broken")
+ONE_GROUP = layouts(several=False)[0]
 
 
 def played_as(plan: ConnectorPlan, *checks: str) -> Any:
@@ -53,7 +54,7 @@ def of_odd_plans(_name: str, _subject: object, plan: ConnectorPlan) -> Any:
 
 def test_a_plan_is_made_smaller_in_the_same_way_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "PlayedPlan", of_odd_plans)
-    monkeypatch.setattr(search, "accepted", lambda *_: list(ALONE[:1]))
+    monkeypatch.setattr(search, "accepted", lambda *_: [ONE_GROUP])
     found, again = search.search(BENCH, 100, 0), search.search(BENCH, 100, 0)
     assert found.rule == RULE
     assert found.played is not None
@@ -83,7 +84,7 @@ def test_a_search_goes_on_after_what_is_known(monkeypatch: pytest.MonkeyPatch) -
 
     known: dict[str, str] = {}
     monkeypatch.setattr(search, "PlayedPlan", of_plans)
-    monkeypatch.setattr(search, "accepted", lambda *_: list(ALONE[:1]))
+    monkeypatch.setattr(search, "accepted", lambda *_: [ONE_GROUP])
     found = search.search(BENCH, 100, 0, known=lambda _: known)
     assert found.played is not None
     assert len(found.played.plan.actions) == 7
@@ -95,7 +96,7 @@ def test_a_search_goes_on_after_what_is_known(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_breaks_beside_a_known_finding_is_not_hidden() -> None:
     found = search.PlanSearch()
-    both = played_as(ALONE[0], RULE, "engine_survives")
+    both = played_as(ONE_GROUP, RULE, "engine_survives")
     assert found.take(both, lambda _: {RULE: "a_finding"})
     assert found.played is both
     assert not found.known
@@ -134,7 +135,7 @@ def test_settings_with_which_vllm_makes_no_connector_are_bad_input(
     refused: Any, extra: str, tmp_path: Path
 ) -> None:
     name = "OffloadingConnector"
-    plan = write_in(tmp_path, "plan", PlanRun(ALONE[0], NamedConnector(name, json.loads(extra))))
+    plan = write_in(tmp_path, "plan", PlanRun(ONE_GROUP, NamedConnector(name, json.loads(extra))))
     search = "connector", name, "--extra", extra, "--examples", "1"
     for command in (search, ("replay", str(plan), "--trust")):
         text = refused(*command)
@@ -159,7 +160,7 @@ def test_a_plan_of_somebody_else_imports_nothing(
     planted.write_text("raise SystemExit('it was imported')")
     monkeypatch.chdir(tmp_path)
     named = NamedConnector(name.replace("FILE", str(planted)), extra)
-    path = write_in(tmp_path, "plan", PlanRun(ALONE[0], named))
+    path = write_in(tmp_path, "plan", PlanRun(ONE_GROUP, named))
     assert "Use --trust if you know where the file is from." in refused("replay", str(path))
 
 
@@ -302,6 +303,6 @@ def test_a_plan_that_breaks_once_alone_ends_no_search_in_a_traceback(
         return played_as(plan, *[LOADED] * breaks)
 
     monkeypatch.setattr(search, "PlayedPlan", breaks_first)
-    monkeypatch.setattr(search, "accepted", lambda *_: list(ALONE[:1]))
+    monkeypatch.setattr(search, "accepted", lambda *_: [ONE_GROUP])
     assert search.search(BENCH, 100, 0).rule == LOADED
     assert max(played.values()) == 1

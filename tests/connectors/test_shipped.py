@@ -32,6 +32,7 @@ from kvproof.live import adapt
 from kvproof.live.connectors import drawn, observed
 from kvproof.live.connectors.accepted import accepted
 from kvproof.live.connectors.episode import RefusedPlan, play, require_replaced
+from kvproof.live.connectors.layouts import layouts
 from kvproof.live.connectors.shipped import ON_DISK, SHIPPED, SIMPLE, STATES, as_driven
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.connector import (
@@ -65,7 +66,7 @@ from tests.cover import others_nightly
 
 def test_no_mode_of_states_is_driven_that_this_vllm_refuses() -> None:
     found = PlanSearch()
-    kinds = [each for each in drawn.HYBRID if "mamba" in each.traits]
+    kinds = [each for each in layouts(several=True) if "mamba" in each.traits]
     made = accepted(SHIPPED["offloading"].subject, found, kinds)
     assert made
     assert any(each.every_state for each in made) == adapt.keeps_every_state()
@@ -185,7 +186,7 @@ def test_without_a_prefix_cache_all_comes_from_the_connector(name: str, groups: 
 
 
 def test_connectors_get_the_blocks_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    layers = next(each for each in drawn.ALONE if each.kernel_blocks > 1)
+    layers = next(each for each in layouts(several=False) if each.kernel_blocks > 1)
     got: list[int] = []
     register: Any = SimpleCPUOffloadConnector.register_kv_caches
 
@@ -345,7 +346,7 @@ def test_each_connector_is_drawn_with_each_feature_of_a_request(name: str) -> No
             raise RuleBroken  # there is nothing more to find
 
     with suppress(RuleBroken):
-        drawn.draw_plans(SHIPPED[name].subject, drawn.HYBRID[:1], 200, 0, take)
+        drawn.draw_plans(SHIPPED[name].subject, layouts(several=True)[:1], 200, 0, take)
     assert found == FEATURES.keys() - NOT_DRAWN.get(name, set())
 
 
@@ -353,7 +354,7 @@ def test_each_connector_is_drawn_with_each_feature_of_a_request(name: str) -> No
 def test_no_image_is_uncut_where_steps_end_at_the_ends_of_blocks() -> None:
     """vLLM refuses `disable_chunked_mm_input` for such an engine."""
     taken: list[ConnectorPlan] = []
-    drawn.draw_plans(SHIPPED["images"].subject, drawn.HYBRID, 100, 0, taken.append)
+    drawn.draw_plans(SHIPPED["images"].subject, layouts(several=True), 100, 0, taken.append)
     uncut = [any(group.aligned for group in e.engine.groups) for e in taken if e.uncut]
     assert uncut
     assert not any(uncut)
