@@ -25,7 +25,7 @@ from kvproof.gate.difference.workload import (
 )
 from kvproof.gate.search.comparison import TRIES, Comparison, Confirmed
 from kvproof.gate.search.shorter import shorter
-from kvproof.live.connectors.drawn import ALONE
+from kvproof.live.connectors.layouts import layouts
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.plans.engine import given
@@ -205,7 +205,8 @@ def test_what_is_left_out_is_counted(compare: Any) -> None:
         return Result(workload.name, unconnected=3)
 
     found = compare(nothing, head)
-    found.drive([Plays(f"plans {n}", "offloading", plans=(ALONE[0],) * 40) for n in range(2)])
+    plans = layouts(several=False)[:1] * 40
+    found.drive([Plays(f"plans {n}", "offloading", plans=plans) for n in range(2)])
     found.drive([ENGINES])
     assert found.undriven == [
         "the loops after 3 start-ups on head: NIXL refuses the layers",

@@ -109,32 +109,38 @@ def sign_of(found: Break) -> BreakSign:
 
 
 def likeness(found: Break, driven: Drives) -> Likeness:
-    """The finding that explains a break, or else the first one that it looks like."""
+    """The finding that explains a break, rather one that does so alone than one of several causes;
+    or else the first one that it looks like."""
     similar = _similar(found, driven)
-    for name, plan in similar:
-        if is_at_work(plan, found, driven):
-            return Likeness(name, at_work=True)
+    for causes in (1, CAUSES_MAX):
+        for name, plan in similar:
+            if is_at_work(plan, found, driven, causes=causes):
+                return Likeness(name, at_work=True)
     return Likeness(similar[0][0]) if similar else Likeness()
 
 
 def is_at_work(
-    plan: KnownPlan, found: Break, driven: Drives, earlier: tuple[Break, ...] = ()
+    plan: KnownPlan,
+    found: Break,
+    driven: Drives,
+    earlier: tuple[Break, ...] = (),
+    causes: int = CAUSES_MAX,
 ) -> bool:
     """Whether a break comes again in its run, and without any one of the ingredients of this plan
-    neither it comes nor one of the `earlier` breaks, whose ingredients the run is without. Where no
-    ingredient is named, nothing was tried."""
+    neither it comes nor one of the `earlier` breaks, whose ingredients the run is without. So many
+    `causes` are looked for in all. Where no ingredient is named, nothing was tried."""
     run = found.plan
     assert run is not None
     runs = [_without(name, run) for name in plan.needs]
     if plan.instead and isinstance(run, Play):
         runs.append(replace(run, connector=plan.instead))
-    if not at_work(runs, partial(_is_kept, (*earlier, found), driven)):
+    if not at_work(runs, partial(_is_kept, (*earlier, found), driven, causes)):
         return False
     again = driven(run)
     return again is not None and any(_the_same(found, each) for each in again.breaks)
 
 
-def _is_kept(found: tuple[Break, ...], driven: Drives, run: Planned) -> bool:
+def _is_kept(found: tuple[Break, ...], driven: Drives, causes: int, run: Planned) -> bool:
     """Whether a run came to its end and judged the checks of these breaks, which hold. If it breaks
     one of them, or something else ends it, this is said of the run without that: then all that it
     breaks has to be known."""
@@ -149,7 +155,7 @@ def _is_kept(found: tuple[Break, ...], driven: Drives, run: Planned) -> bool:
     left = [each for each in (*broken, *ends) if not each.after]
     return (
         bool(left)
-        and len(found) < CAUSES_MAX
+        and len(found) < causes
         and all(_is_known(dataclasses.replace(each, plan=run), driven, found) for each in left)
     )
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from kvproof.live import adapt
-from kvproof.live.connectors.drawn import BUFFERED, HIDDEN, HYBRID, NARROWER, SPREAD
+from kvproof.live.connectors.drawn import BUFFERED, HIDDEN, NARROWER, SPREAD
 from kvproof.live.connectors.episode import play
 from kvproof.live.connectors.shipped import SHIPPED, UNLIKE
 from kvproof.model.config import Group
@@ -34,6 +34,7 @@ from kvproof.model.plans.connector import (
     Stand,
     SubmitRequest,
     TransferParams,
+    bare,
 )
 from tests.connectors.played import (
     AGAIN,
@@ -155,7 +156,10 @@ def options_change_nothing() -> Episodes:
 
 
 STORES = ("offloading", "simple-cpu", "mooncake-store")
-ONE_KERNEL, *SEVERAL = (each for each in HYBRID if each.kernel_blocks > 1)
+ONE_KERNEL, *SEVERAL = (
+    bare(Group("full", 4), *beside, kernel_blocks=2)
+    for beside in ((), (Group("window", 4, window=8),), (Group("mamba", 4),))
+)
 """Kernels have blocks of their own, some to an attention block of the engine: connectors get views
 in these (`--block-size` above what the attention backend takes)."""
 
