@@ -77,7 +77,7 @@ def drafter_has_what_it_reads(fact: ItemReadAhead) -> Iterator[Judged]:
     "what a step reads of an image is what the encoder made of that image",
     origin="ECConnectorBase.start_load_caches, save_caches",
     severity=Severity.WRONG_TOKENS,
-    apart="",
+    apart="connectors",
 )
 def encoder_output_is_its_own(fact: ItemRead) -> Iterator[Judged]:
     """An encoder-cache connector loads what the encoder made of an image, in place of computing it.

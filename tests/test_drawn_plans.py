@@ -133,13 +133,17 @@ def test_in_some_plans_a_client_goes_while_its_request_loads() -> None:
 
 
 def test_cache_groups_have_two_odd_values_together() -> None:
-    """In the lists that were written by hand, 7 of these 36 pairs stood."""
+    """In the lists that were written by hand, 9 of these 37 pairs stood."""
     alone = "latent", "uneven layers", "shared layer", "uncached"
-    beside = "window", "local", "mamba", "three", "drafter", "retention"
-    together = {pair for each in layouts(several=True) for pair in permutations(each.traits, 2)}
-    wanted = {*combinations(alone, 2), *product(alone, beside), *product(beside[3:], beside[3:])}
-    wanted -= {(each, each) for each in beside}
-    assert wanted - together == set()
+    kinds, more = ("window", "mamba"), ("drafter", "retention")
+    wanted = {
+        *combinations((*alone, *more, "three"), 2),
+        *product((*alone, *more), kinds),
+        *product(alone, ["local"]),
+    }
+    # No vLLM of today takes groups whose Mamba layers keep each state.
+    plans = [each for each in layouts(several=True) if not each.every_state]
+    assert wanted - {pair for each in plans for pair in permutations(each.traits, 2)} == set()
 
 
 def test_the_plans_of_a_search_are_no_look_alikes() -> None:

@@ -271,6 +271,28 @@ def test_each_of_several_causes_in_a_run_is_looked_for(
     assert likeness(replace(DIED, plan=OF_THREE), driven) == Likeness(FILES), "the third is new"
 
 
+def test_what_comes_only_with_the_cause_of_another_finding_is_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a request that is aborted this run ends earlier, by another finding. But what it dies
+    of comes with the failure alone, and not with what the first finding needs."""
+    kept = {
+        FILES: [KnownPlan(DIES, ABORTED, WHERE, ("aborts",))],
+        "other": [KnownPlan(WAITS_TOO.signature.check, FAILED, "", ("failures",))],
+    }
+    monkeypatch.setattr(known_plans, "_all", lambda: kept)
+
+    def driven(run: Planned, own: bool = False) -> Result:  # noqa: ARG001
+        dies = _has(run, AbortRequest) and (_has(run, Fail) or run is ABORTED)
+        by = [DIED] if dies else [WAITS_TOO] * _has(run, Fail)
+        course = Course(ended=not by, judged=(DIES, "every_request_ends"))
+        return msgspec.structs.replace(
+            shown(*(replace(each, plan=run) for each in by)), course=course
+        )
+
+    assert likeness(replace(DIED, plan=OF_TWO), driven) == Likeness(FILES)
+
+
 def _has(run: Planned, kind: type) -> bool:
     return any(isinstance(action, kind) for action in run.plan.actions)
 

@@ -118,7 +118,7 @@ FURTHER = ["further traces", "presets", "further presets and traces"]
 @pytest.fixture
 def _known_by_few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of workloads that execute the change keeps no search from its end."""
-    monkeypatch.setattr(search, "UNSEEN_MAX", 1.0)
+    monkeypatch.setattr(search, "UNSEEN_MAX", 0.9)
 
 
 def knowing(each: Workload, *reached: str) -> Result:
@@ -212,6 +212,9 @@ def test_of_traces_none_counts_and_of_plans_none_where_clusters_execute_a_change
     with compared(nothing, nothing) as found:
         found.drive([RUN, *plans])
         assert found.executing(changed) == [0, 0]
+    with compared(nothing, lambda each: result(each.name, reached=(SOME,), reason="no")) as found:
+        found.drive(workloads.of_presets(0)[:2])
+        assert found.executing(changed[:1]) == [0]
 
 
 def test_the_search_ends_where_head_fails_and_lists_what_was_not_run() -> None:

@@ -61,7 +61,10 @@ def section(kind: str) -> Iterator[str]:
     yield ""
     for mistake in planted:
         if mistake.breaks:
-            yield f"`{mistake.function.name}` does break `{mistake.breaks}`: {mistake.shown}.\n"
+            yield (
+                f"`{mistake.function.name}` does break `{mistake.breaks}`, which was looked at "
+                f"after the answer: {mistake.shown}.\n"
+            )
 
 
 def summary(ran: list[tuple[Mistake, Answer]]) -> str:
@@ -78,7 +81,7 @@ def summary(ran: list[tuple[Mistake, Answer]]) -> str:
 
 def is_right(mistake: Mistake, answer: Answer) -> bool:
     """Whether the verdict is right for what the change does."""
-    if answer["verdict"] == "VIOLATED" and mistake.breaks:
+    if mistake.breaks:
         return bool(answer["introduced"] == [mistake.breaks])
     return answer["verdict"] in RIGHT[mistake.kind]
 

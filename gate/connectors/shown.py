@@ -26,7 +26,8 @@ def shown(subject: TestedConnector, searched: PlanSearch) -> Iterator[str]:
             yield "episodes left behind. Use the same seed and examples to see it again."
     elif searched.nothing_judged:
         yield f"UNKNOWN: {subject.name} promised no load in {in_all}."
-        yield "Nothing of its loads was judged. Use --extra with settings with which it loads."
+        yield "Nothing of its loads was judged. Use more --examples, or --extra with settings with"
+        yield "which it loads."
     else:
         whole = "no grave check" if searched.tolerated else "no check"
         new = " in a new way" if searched.known else ""

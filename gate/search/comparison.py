@@ -293,10 +293,13 @@ class Comparison:
         return [line for name, both in self._accepts.items() for line in one_sided(name, *both)]
 
     def executing(self, changed: Sequence[ChangedFunction]) -> list[int]:
-        """How many random workloads execute the change of each of these functions: of clusters,
-        where one of a cluster does, else of the kind of which most do."""
+        """How many random workloads that both sides were driven with execute the change of each of
+        these functions: of clusters, where one of a cluster does, else of the kind of which most
+        do."""
         found: list[Counter[type[Workload]]] = [Counter() for _ in changed]
         for name, each in self.workloads.items():
+            if self.on_base[name].reason or self.on_head[name].reason:
+                continue
             kind = Episodes if isinstance(each, Follow) else type(each)
             keys = self.reached(name)
             for function, kinds in zip(changed, found, strict=True):

@@ -416,8 +416,9 @@ class Search:
 
     def _is_known(self) -> bool:
         """Whether the first workloads of each kind were driven, all of the change was executed that
-        head is judged by, and few of further runs may show something of it. What a change does is
-        not known where it does something: further runs may show that it does harm."""
+        head is judged by, and so many workloads executed it that few others may show a difference.
+        What a change does is not known where it does something: further runs may show that it does
+        harm."""
         both = self.comparison
         if self._due or both.counted.apart:
             return False

@@ -136,16 +136,29 @@ def is_at_work(
         runs.append(replace(run, connector=plan.instead))
     if not at_work(runs, partial(_is_kept, (*earlier, found), driven, causes)):
         return False
-    again = driven(run)
-    return again is not None and any(_the_same(found, each) for each in again.breaks)
+    first, *_ = (*earlier, found)
+    assert first.plan is not None
+    return _shows(found, run, driven, first.plan)
+
+
+def _shows(found: Break, run: Planned, driven: Drives, first: Planned) -> bool:
+    """Whether a run shows a break."""
+    shown = _driven(run, driven, first)
+    return shown is not None and any(_the_same(found, each) for each in shown.breaks)
+
+
+def _driven(run: Planned, driven: Drives, first: Planned) -> Result | None:
+    """What a run shows, with the connector of the `first` one or, if it names another, its own."""
+    own = isinstance(run, Play) and isinstance(first, Play) and run.connector != first.connector
+    return driven(run, own=own)
 
 
 def _is_kept(found: tuple[Break, ...], driven: Drives, causes: int, run: Planned) -> bool:
     """Whether a run came to its end and judged the checks of these breaks, which hold. If it breaks
     one of them, or something else ends it, this is said of the run without that: then all that it
-    breaks has to be known."""
-    first = found[0].plan
-    shown = driven(run, own=isinstance(run, Play) and run.connector != first.connector)  # type: ignore[union-attr]
+    breaks has to be known, and what did not come again in it comes without what ends it, too."""
+    assert found[0].plan is not None
+    shown = _driven(run, driven, found[0].plan)
     if shown is None:
         return False
     broken = [e for e in shown.breaks if any(_the_same(each, e) for each in found)]
@@ -156,13 +169,27 @@ def _is_kept(found: tuple[Break, ...], driven: Drives, causes: int, run: Planned
     return (
         bool(left)
         and len(found) < causes
-        and all(_is_known(dataclasses.replace(each, plan=run), driven, found) for each in left)
+        and all(
+            _is_known(dataclasses.replace(each, plan=run), driven, found, bool(broken))
+            for each in left
+        )
     )
 
 
-def _is_known(found: Break, driven: Drives, earlier: tuple[Break, ...]) -> bool:
+def _is_known(found: Break, driven: Drives, earlier: tuple[Break, ...], comes_again: bool) -> bool:
     similar = (plan for _, plan in _similar(found, driven))
-    return any(is_at_work(plan, found, driven, earlier) for plan in similar)
+    return any(
+        is_at_work(plan, found, driven, earlier)
+        and (comes_again or _comes_without(plan, earlier[0], driven))
+        for plan in similar
+    )
+
+
+def _comes_without(plan: KnownPlan, first: Break, driven: Drives) -> bool:
+    """Whether a break comes in its run without an ingredient of this plan, of another cause."""
+    assert first.plan is not None
+    others = (_without(name, first.plan) for name in plan.needs)
+    return any(each and _shows(first, each, driven, first.plan) for each in others)
 
 
 def _similar(found: Break, driven: Drives) -> list[tuple[str, KnownPlan]]:

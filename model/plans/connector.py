@@ -425,6 +425,11 @@ class ConnectorPlan(PlanPart, frozen=True):
         return frozenset(kinds | {word for word, is_so in more.items() if is_so})
 
     @property
+    def odd(self) -> frozenset[str]:
+        """The special properties of the cache groups alone."""
+        return self.traits - {"full", "window", "mamba", "local", "three"}
+
+    @property
     def kinds(self) -> str:
         """`traits` as a text, whatever the order and sizes of the groups: "full+window"."""
         return "+".join(sorted(self.traits))

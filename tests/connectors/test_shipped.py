@@ -288,7 +288,8 @@ def test_a_mistake_behind_an_option_is_found(monkeypatch: pytest.MonkeyPatch) ->
         load(self, slots[::-1], blocks, stream)
 
     monkeypatch.setattr(DiskBackend, "_do_load", wrong)
-    found = search(SIMPLE, 200, 1, shrinks=False, known=explained(SIMPLE))
+    of_disk = dataclasses.replace(SIMPLE, options=(ON_DISK,))
+    found = search(of_disk, 200, 0, shrinks=False, known=explained(SIMPLE))
     assert found.rule == "promised_tokens_are_loaded"
     assert found.played is not None
     assert found.played.plan.options == ON_DISK
