@@ -146,6 +146,15 @@ def test_cache_groups_have_two_odd_values_together() -> None:
     assert wanted - {pair for each in plans for pair in permutations(each.traits, 2)} == set()
 
 
+def test_each_plan_can_be_read_by_who_plays_it() -> None:
+    """Base and head get the plans as text. Prompts parted behind the end of the longest one, where
+    windows were wide."""
+    wide = max(layouts(several=True), key=lambda each: max(g.window for g in each.engine.groups))
+    drawn = with_plans(Plays("plans", "offloading", 0, 60), Accepts((wide,))).plans or ()
+    read = msgspec.json.decode(msgspec.json.encode(drawn), type=tuple[ConnectorPlan, ...])
+    assert read == drawn
+
+
 def test_the_plans_of_a_search_are_no_look_alikes() -> None:
     """Hypothesis repeats parts of earlier plans: of 100, 60 differed in their engine or traffic."""
     plans = with_plans(Plays("plans", "offloading", 3, 100), SEVERAL).plans or ()

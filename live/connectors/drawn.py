@@ -334,7 +334,8 @@ def siblings(draw: st.DrawFn, edges: Sequence[int]) -> list[SubmitRequest]:
     """Draw three prompts that part inside a block, at an edge of a block or of a window, or beside
     it, with a tail of one token or more each."""
     edge = draw(st.sampled_from(edges))
-    trunk = max(draw(st.sampled_from((edge - 1, edge, edge + 1, edge + edge // 2))), 1)
+    parts = draw(st.sampled_from((edge - 1, edge, edge + 1, edge + edge // 2)))
+    trunk = min(max(parts, 1), PROMPT_TOKENS_MAX)
     tails = st.sampled_from((1, edge - 1, edge, edge + 1, 2 * edge))
     return [
         SubmitRequest(family, min(trunk + draw(tails), PROMPT_TOKENS_MAX), trunk=trunk)

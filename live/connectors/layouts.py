@@ -143,7 +143,7 @@ def _is_odd(row: Row, kinds: Sequence[str], tokens: int, others_tokens: int) -> 
     unequal = tokens != others_tokens
     shared = row["uneven"] or row.get("drafter") or len(kinds) > 1
     return (
-        min(tokens, others_tokens) < 2
+        not 2 <= others_tokens <= 8  # a window of wider blocks has room for any prompt
         # Kernels have blocks of their own where no two groups share the bytes of a block.
         or (row["kernel_blocks"] > 1 and (unequal or tokens < 4 or shared))
         or (row.get("every_state", False) and ("mamba" not in kinds or unequal))
