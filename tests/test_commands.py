@@ -254,3 +254,8 @@ def test_examples_are_shown_and_understood(
         assert parser().parse_args(arguments).command == command
         for argument in arguments:
             assert "/" not in argument or argument.startswith("kvproof-traces/"), argument
+
+
+def test_each_fault_has_the_length_of_its_shortest_run() -> None:
+    """`test_killed_by.py` asks nothing of a fault without one."""
+    assert SHORTEST.keys() == FAULTS.keys()
