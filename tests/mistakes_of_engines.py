@@ -395,6 +395,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "front_knows_its_engine",
     ),
+    "the front of two engines counts the blocks of one": (
+        line(
+            f"{CLIENT}._apply_ready_response",
+            "num_gpu_blocks += response.num_gpu_blocks",
+            "num_gpu_blocks = response.num_gpu_blocks",
+        ),
+        "front_knows_its_engine",
+    ),
     "tokens that were loaded count as computed (vllm#43346)": (
         line(f"{METRICS}.record", "prompt_token_stats.computed", "prompt_token_stats.total"),
         "metrics_add_up",

@@ -119,7 +119,7 @@ class Episode:
         self.known: tuple[SizeKnown, ...] = ()
         if plan.auto:
             connector = engine.store.settings if engine.store is not None else None
-            before = config_of(engine.plan, engine.override, connector)
+            before = functools.partial(config_of, engine.plan, engine.override, connector)
             self.known = ready.known(engine.core, before)
         self.statistics = Statistics()
         self.statistics.install(engine.core.scheduler)

@@ -1,7 +1,7 @@
 """The client side of an engine's start: it receives the message that the engine sends when it is
 ready."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Event
 from types import SimpleNamespace
@@ -18,28 +18,39 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import SizeKnown
 
 FIRST = b"\x00\x00"
-"""The name that the client gives its first engine."""
+"""The name that the client gives its first engine; the others have the next numbers."""
 
 OF_USER = 1
 """The block size that the user asked for, in tokens. Workers with states have larger blocks."""
 
 
-def known(core: Any, config: Any) -> tuple[SizeKnown, ...]:
-    """The values that the client of this engine knows; its `config` is that of the engine before
-    the start. An empty message contains no values. Raises AdapterDrift."""
+def known(core: Any, config: Callable[[], Any]) -> tuple[SizeKnown, ...]:
+    """The values that a client of this engine knows, and one of two such engines, which share their
+    requests (data parallelism). `config` makes that of the engine before the start. An empty
+    message contains no values. Raises AdapterDrift."""
     from vllm.v1.engine.core_client import MPClient
 
-    config.cache_config.block_size = OF_USER
+    found = list[SizeKnown]()
     try:
         message = _message(core)
-        if message:
-            _receive(MPClient, config, message)
+        for engines in (1, 2) if message else (1,):
+            front = config()
+            front.cache_config.block_size = OF_USER
+            if engines > 1:
+                front.parallel_config.data_parallel_size = engines
+                front.parallel_config.data_parallel_rank_local = None  # one client for both
+            if message:
+                _receive(MPClient, front, message)
+                blocks = engines * core.vllm_config.cache_config.num_gpu_blocks
+                of_front = front.cache_config.num_gpu_blocks
+                found.append(SizeKnown("blocks of all engines", blocks, of_front))
+            found += _compared(core.vllm_config, front)
     except AdapterDrift:
         raise
     except Exception as error:
         why = f"The client of this vLLM does not take the engine's message ({last_line(error)})"
         raise AdapterDrift(why, "MPClient") from error
-    return (*_compared(core.vllm_config, config),)
+    return (*found,)
 
 
 def _compared(own: Any, front: Any) -> Iterator[SizeKnown]:
@@ -58,6 +69,7 @@ class _Socket:
 
     def __init__(self, message: bytes = b"") -> None:
         self.message = message
+        self.received = 0
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -84,8 +96,9 @@ class _Socket:
         return 1
 
     def recv_multipart(self) -> list[bytes]:
-        """Return the name of the engine, and its message."""
-        return [FIRST, self.message]
+        """Return the name of the next engine, and its message."""
+        self.received += 1
+        return [(self.received - 1).to_bytes(len(FIRST), "little"), self.message]
 
 
 class _Poller:
