@@ -10,7 +10,7 @@ from kvproof.gate.difference.judged import Break
 from kvproof.gate.difference.record import Broken, Record
 from kvproof.gate.difference.result import Result
 from kvproof.gate.difference.workload import Episodes, Workload
-from kvproof.gate.search.fresh import AT_ONCE, FRESH_MAX
+from kvproof.gate.search.fresh import AT_ONCE, CERTAIN, EARLY, FRESH_MAX
 from kvproof.gate.search.side import Ended
 from kvproof.gate.search.trial import FRESH_MIN, Trial
 from kvproof.gate.search.variants import VARIANTS_MAX
@@ -107,6 +107,17 @@ def test_what_is_not_decided_is_named_if_a_process_ends_while_needs_are_weighed(
         with pytest.raises(Ended):
             both.weigh_needs(lambda: True)
         assert both.too_few
+
+
+@pytest.mark.parametrize(("runs", "told"), [(10, False), (11, True)])
+def test_the_search_tells_before_its_end_what_trials_cannot(runs: int, told: bool) -> None:
+    """No fresh run shows it, as where base's own defects end nearly all of them. A further look
+    asks for less chance than the last one."""
+    with compared(breaking(0, 0), breaking(0.001, 0)) as both:
+        for number in range(runs):
+            both.confirm(both.drive([replace(RUN, name=f"run {number}")]))
+        both.weigh_undecided(CERTAIN / EARLY)
+        assert (bool(both.introduced), bool(both.undecided)) == (told, not told)
 
 
 @pytest.mark.parametrize(

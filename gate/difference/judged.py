@@ -83,6 +83,11 @@ class Key(NamedTuple):
     promise: str = ""
 
     @property
+    def dies_of(self) -> tuple[str, ...]:
+        """What an engine died of, whatever the event and the cache groups were."""
+        return self.signature.check, self.by, self.death, self.statement
+
+    @property
     def words(self) -> str:
         """The key in one line, with the facts that contradict each other."""
         return self.without_facts + shape_in_words(self.shape)

@@ -329,18 +329,34 @@ class Comparison:
         too. `go_on` and `of_choices` are as for `Needs.weigh`. Raises Ended."""
         left, self.undecided = self.undecided, {}
         said = {key: trial.words for key, (_, trial) in left.items()}
-        for key, (one, trial) in left.items():
-            trial.add_search(pair for _, _, pair in self.all_pairs())
-            trial.on_base |= self._base_shows(one.found)
-            trial.beside |= any(the_same(key, each) for each in self.on_base.values())
-            if trial.on_base:
-                self.on_both.add(key)
-            elif trial.is_told and not self._is_introduced(key):
-                self._introduce(one)
+        for one, trial in left.values():
+            self._by_search(one, trial, trial.level)
         try:
             self.weigh(go_on, of_choices)
         finally:  # a process may have ended: what is not decided is no less so
             self._name_undecided(left, said)
+
+    def weigh_undecided(self, level: float) -> None:
+        """Tell what trials left undecided and the runs of the search so far say, by this level."""
+        for key, (one, trial) in [*self.undecided.items()]:
+            if self.counted.chance(trial.need) <= level:
+                del self.undecided[key]
+                self._by_search(one, trial, level)
+                if not (key in self.on_both or self._is_introduced(key)):
+                    self.undecided[key] = one, trial
+
+    def _by_search(self, one: Confirmed, trial: Trial, level: float) -> None:
+        """Tell a break that its trial left undecided, if that and all runs of the search say so."""
+        key = one.found.key
+        both = Trial(one.found, self.breaks_of_base)
+        both.add_search(pair for _, _, pair in self.all_pairs())
+        both.join(trial)
+        both.on_base |= self._base_shows(one.found)
+        both.beside |= any(the_same(key, each) for each in self.on_base.values())
+        if both.on_base:
+            self.on_both.add(key)
+        elif both.is_told_at(level) and not self._is_introduced(key):
+            self._introduce(one)
 
     def weigh(
         self,
@@ -477,7 +493,9 @@ class Comparison:
         return bool(key.death) and key in self.on_base.keys_broken
 
     def _is_introduced(self, key: Key) -> bool:
-        return any(one.found.key == key for one in self.introduced)
+        """Whether a break is told. A death is told once, whatever engines die of it."""
+        told = (one.found.key for one in self.introduced)
+        return any(each == key or (key.death and each.dies_of == key.dies_of) for each in told)
 
     def of_base(self) -> Iterator[tuple[Class, Confirmed]]:
         """What became on head of each break of base that both do not show in one run. It is mended

@@ -79,6 +79,7 @@ class Weighing:
     def early(self, go_on: Callable[[], bool]) -> None:
         """Weigh what has become hardly chance, as long as `go_on` says so: each quantity is tried
         once, in few fresh runs. Raises Ended."""
+        self._comparison.weigh_undecided(fresh.CERTAIN / EARLY)
         if not go_on():
             return
         self._comparison.weigh(go_on, level=fresh.LIKELY / EARLY)

@@ -136,8 +136,12 @@ class Trial:
     @property
     def is_told(self) -> bool:
         """Whether head alone breaks it in so many runs that chance is excluded."""
+        return self.is_told_at(self.level)
+
+    def is_told_at(self, level: float) -> bool:
+        """Whether chance is no likelier than this level."""
         runs = self.fresh if self.on_base else self.counted
-        return not self.is_over and runs.chance(self.counted_as) <= self.level
+        return not self.is_over and runs.chance(self.counted_as) <= level
 
     @property
     def level(self) -> float:
