@@ -289,6 +289,8 @@ class _Judge:
         """What was not judged, one line each."""
         both, needs = self.comparison, self.comparison.needs
         undecided = [one for one, _ in both.undecided.values()]
+        told = {one.found.need for one in both.introduced}
+        by_chance = [each for each in needs.not_more if each not in told]
         seen: dict[str, Sequence[Candidate | Confirmed]] = {
             "seen once on head and not again": both.not_again,
             "seen on head, and base could not be asked": both.unconfirmed,
@@ -297,7 +299,7 @@ class _Judge:
         needed = {
             "seen on head and not again": needs.not_again,
             "seen more often on head, and not weighed": needs.unweighed,
-            "seen more often on head, by chance perhaps": needs.not_more,
+            "seen more often on head, by chance perhaps": by_chance,
         }
         unwatched = (
             f"what runs reach of {file} is not known on {side}"
