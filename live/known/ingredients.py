@@ -135,6 +135,10 @@ def _leave_out(kind: Any) -> Change:
     return _changed(kind, lambda _: None)
 
 
+def _with_room_for_images(plan: ConnectorPlan) -> ConnectorPlan:
+    return replace(plan, encoder_tokens=ROOM) if plan.encoder_tokens else plan
+
+
 def _with_whole_blocks(plan: ConnectorPlan) -> Any:
     """Each prompt ends at the end of a block."""
     size = max(group.block_size for group in plan.engine.groups)
@@ -156,12 +160,17 @@ def _with_nothing_cached(plan: ConnectorPlan) -> ConnectorPlan:
     return replace(plan, actions=tuple(actions))
 
 
+def _with_no_cache(plan: ConnectorPlan) -> Any:
+    """The engine has no cache of its own. Requests run beside each other as before."""
+    return _engine(prefix_caching=False, match_unit=0)(plan)
+
+
 def _with_equal_keys(plan: ConnectorPlan) -> ConnectorPlan:
     """No request has anything beside its tokens. The engine's own cache has nothing for one that
     has, so it has nothing here."""
     if not any(isinstance(each, SubmitRequest) and each.beside for each in plan.actions):
         return plan
-    return _each(SubmitRequest, beside="")(_with_nothing_cached(plan))  # type: ignore[no-any-return]
+    return _each(SubmitRequest, beside="")(_with_no_cache(plan))  # type: ignore[no-any-return]
 
 
 def _with_equal_embeddings(plan: ConnectorPlan) -> ConnectorPlan:
@@ -177,7 +186,7 @@ def _with_equal_embeddings(plan: ConnectorPlan) -> ConnectorPlan:
         used = _with_its_rows_used(request)
         return replace(used, family=given[0].family, trunk=given[0].trunk)
 
-    return _changed(SubmitRequest, of_first)(_with_nothing_cached(plan))  # type: ignore[no-any-return]
+    return _changed(SubmitRequest, of_first)(_with_no_cache(plan))  # type: ignore[no-any-return]
 
 
 def _with_its_rows_used(request: SubmitRequest) -> SubmitRequest:
@@ -269,6 +278,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "request_images": _each(SubmitRequest, images=()),
         "salt_or_adapter": _with_equal_keys,
         "unequal_embeddings": _with_equal_embeddings,
+        "unequal_keys": _each(SubmitRequest, beside=""),  # in the engine's own cache, too
         "transfer_params": _each(SubmitRequest, asks=()),
         # Of what happens.
         "aborts": _leave_out(AbortRequest),
@@ -280,7 +290,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "loops_that_stand": _leave_out(Stand),
         "resets_in_a_row": _with_a_step_between_resets,
         # Of an engine.
-        "chunked_prompts": _room("chunk_tokens"),
+        "chunked_prompts": lambda plan: _room("chunk_tokens")(_with_room_for_images(plan)),
         "drafts": _with_no_drafter,
         "hits_inside_blocks": _engine(match_unit=0),
         "host_buffers": _plan(buffered=False),
@@ -290,7 +300,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "second_runner": _plan(first_runner=True),
         "several_groups": lambda plan: _engine(groups=plan.engine.groups[:1])(plan),
         "shared_steps": _engine(max_requests=1),
-        "tight_encoder_cache": lambda p: replace(p, encoder_tokens=ROOM) if p.encoder_tokens else p,
+        "tight_encoder_cache": _with_room_for_images,
         "tight_pool": _room("num_blocks"),
         "unequal_blocks": _plan(narrow=""),  # of a pair of engines
         "windows": _with_full_attention,
