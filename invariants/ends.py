@@ -41,6 +41,12 @@ def every_request_ends(fact: Waits | RequestsEnded, past: Past) -> Iterator[Judg
             "the load of {tokens} tokens that it waits for was never reported",
             tokens=load.tokens,
         )
+    elif loading := [name for name in fact.others if name in past.loads]:
+        why = reason(
+            "beside_load",
+            "no load of it is under way; {first} has blocks, and its load was never reported",
+            first=loading[0],
+        )
     elif fact.behind:
         why = reason("behind", "it is behind {first}, which lacks a copy", first=fact.behind)
     elif fact.lacks_copies:
@@ -51,7 +57,7 @@ def every_request_ends(fact: Waits | RequestsEnded, past: Past) -> Iterator[Judg
             needs=fact.needs,
             copies=fact.copies,
             free=fact.free,
-            others=fact.others,
+            others=len(fact.others),
         )
     else:
         why = reason("no_load", "no load of it is under way")

@@ -275,7 +275,7 @@ class DrivenEngine(ObservedEngine):
         for name, request in requests.items():
             if self.paused and name not in holders:
                 continue
-            lacks, others = self._lacks(request), len(holders - {name})
+            lacks, others = self._lacks(request), tuple(sorted(holders - {name}))
             found.append(
                 Waits(name, request.status.name, steps, *lacks, free, others, endless=endless)
             )

@@ -149,6 +149,22 @@ def _with_whole_blocks(plan: ConnectorPlan) -> Any:
     return _changed(SubmitRequest, whole)(plan)
 
 
+def _with_windows_inside_blocks(plan: ConnectorPlan) -> Any:
+    """Prompts are shorter where the window of what follows them would begin with a block, on P or
+    on D."""
+    parts = 2 if plan.narrow else 1
+    windows = [(g.window - 1, g.block_size // parts) for g in plan.engine.groups if g.window]
+
+    def inside(tokens: int) -> bool:
+        return all(tokens <= reach or (tokens - reach) % size for reach, size in windows)
+
+    def shorter(request: SubmitRequest) -> SubmitRequest:
+        lengths = range(request.tokens, 0, -1)
+        return replace(request, tokens=next(filter(inside, lengths), request.tokens))
+
+    return _changed(SubmitRequest, shorter)(plan)
+
+
 def _with_nothing_cached(plan: ConnectorPlan) -> ConnectorPlan:
     """The engine's own cache is empty when a request arrives."""
     first = next((n for n, a in enumerate(plan.actions) if isinstance(a, SubmitRequest)), 0)
@@ -213,11 +229,12 @@ def _with_no_drafter(plan: ConnectorPlan) -> ConnectorPlan:
 
 
 def _with_full_attention(plan: ConnectorPlan) -> ConnectorPlan:
-    """Full attention in place of windows."""
-    groups = (
+    """Full attention in place of windows. Where it is alone, no block is kept for a period."""
+    groups = tuple(
         Group("full", g.block_size, eagle=g.eagle) if g.window else g for g in plan.engine.groups
     )
-    return replace(plan, engine=replace(plan.engine, groups=tuple(groups)), local=False)
+    period = plan.engine.retention if any(g.kind != "full" for g in groups) else None
+    return replace(plan, engine=replace(plan.engine, groups=groups, retention=period), local=False)
 
 
 # Changes of a start-up
@@ -303,6 +320,8 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "tight_encoder_cache": _with_room_for_images,
         "tight_pool": _room("num_blocks"),
         "unequal_blocks": _plan(narrow=""),  # of a pair of engines
+        "unequal_ranks": _plan(prefill_ranks=0),
+        "window_at_block": _with_windows_inside_blocks,
         "windows": _with_full_attention,
     },
     EnginePlan: {

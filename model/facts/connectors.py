@@ -312,7 +312,7 @@ class Waits(NamedTuple):
     needs: int = 0
     copies: int = 0
     free: int = 0
-    others: int = 0
+    others: tuple[str, ...] = ()
     behind: str = ""
     endless: bool = False
 
