@@ -48,6 +48,7 @@ from kvproof.model import config, state
 from kvproof.model.config.extra_keys import ADAPTERS, ExtraKey, plain
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.config_options import ConfigOptions
+from kvproof.model.plans.engine import Drafter
 
 if TYPE_CHECKING:
     from vllm.config import SpeculativeConfig
@@ -383,18 +384,20 @@ def required_layout(vllm_config: VllmConfig) -> str | None:
     return layout
 
 
-def drafter(drafts: int, eagle: bool = False, ahead: int = 0) -> "SpeculativeConfig":
-    """A drafter that predicts `drafts` tokens in a step: an EAGLE head, which has layers of its
-    own, or n-grams. `ahead` is the number of tokens after a block that its hash covers."""
+def drafter(drafts: int, kind: Drafter = "ngram", ahead: int = 0) -> "SpeculativeConfig":
+    """A drafter of this kind that predicts `drafts` tokens in a step. `ahead` is the number of
+    tokens after a block that its hash covers."""
     from vllm.config import ParallelConfig, SpeculativeConfig
 
     target = model_config()
-    head = {"method": "eagle", "model": target.model}
+    method = "eagle" if "eagle" in kind else kind.removeprefix("parallel ").replace(" ", "_")
     return SpeculativeConfig(
+        method=method,
         num_speculative_tokens=drafts,
         target_model_config=target,
         target_parallel_config=ParallelConfig(),
-        **(head if eagle else {"method": "ngram"}),
+        **({} if kind == "ngram" else {"model": target.model}),
+        **adapt.parallel_drafts(SpeculativeConfig, "parallel" in kind),
         **adapt.block_hashes(SpeculativeConfig, ahead),
     )
 
@@ -440,7 +443,8 @@ def _further_configs(
             **{**common, "kv_role": "kv_both", **connector}
         )
     if cfg.drafts:
-        of_engine = cfg.drafts, bool(cfg.lookahead), cfg.hash_lookahead_tokens
+        kind: Drafter = "eagle" if cfg.lookahead else "ngram"
+        of_engine = cfg.drafts, kind, cfg.hash_lookahead_tokens
         further["speculative_config"] = extractor() if hidden else drafter(*of_engine)
     extra = (connector or {}).get("kv_connector_extra_config", {})
     if ENCODER in extra:

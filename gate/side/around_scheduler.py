@@ -171,7 +171,7 @@ def _random(workload: Engines) -> Iterator[EnginePlan]:
 def _alike(like: EnginePlan, seeds: Iterator[int]) -> Iterator[EnginePlan]:
     """The plans of these seeds that are for engines like that of a plan (`Engines`)."""
     common = {"given": like.is_given, "messages": bool(like.actions)}
-    alike = "connected", "drafts", "misses", "stages", "requests", "by_priority"
+    alike = "connected", "drafts", "drafter", "misses", "stages", "requests", "by_priority"
     common |= {name: getattr(like, name) for name in alike}
     common |= POOLING if like.pools else {}
     plans = (random_engine(seed, common, like.store) for seed in islice(seeds, TRIES))

@@ -87,7 +87,7 @@ def config_of(
     further: dict[str, Any] = {}
     hybrid = plan.hybrid
     if plan.drafts:
-        further["speculative_config"] = build.drafter(plan.drafts)
+        further["speculative_config"] = build.drafter(plan.drafts, plan.drafter)
     if plan.connected:
         connector = {"kv_connector": "NixlConnector", "engine_id": "E"}
     if connector is not None:

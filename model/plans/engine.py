@@ -67,6 +67,11 @@ class Layer(PlanPart, frozen=True):
         )
 
 
+Drafter = Literal["ngram", "eagle", "parallel eagle", "draft model", "parallel draft model"]
+"""What predicts the next tokens: the text before, an EAGLE head, or a smaller model. One that is
+parallel predicts all tokens of a step at once, in slots of the step's budget."""
+
+
 class EnginePlan(PlanPart, frozen=True):
     """The plan of an engine core: what it is started with, and then the actions of its clients,
     which its loop gets. Each of the pipeline stages has `ranks` workers with equal layers. A step
@@ -88,10 +93,10 @@ class EnginePlan(PlanPart, frozen=True):
     all of its prompt is computed. So a prompt may have `max_model_len` tokens.
 
     With several `shards`, the tokens of an attention block lie on that number of ranks in turn
-    (decode context parallelism). In each step `drafts` tokens are predicted, and each `misses`-th
-    token of an answer wrongly (0: none). A step serves at most so many `requests`, `by_priority` or
-    as they come. With `every_state`, a Mamba layer keeps the state after each block, not only after
-    the last block of a step.
+    (decode context parallelism). In each step a `drafter` predicts `drafts` tokens, and each
+    `misses`-th token of an answer wrongly (0: none). A step serves at most so many `requests`,
+    `by_priority` or as they come. With `every_state`, a Mamba layer keeps the state after each
+    block, not only after the last block of a step.
 
     A `connected` engine has a NIXL connector, and a failed load ends its request unless
     `recompute`. An engine with `plain` layers may have a `store` in place of it: a connector of the
@@ -116,6 +121,7 @@ class EnginePlan(PlanPart, frozen=True):
     auto: bool = False
     shards: Annotated[int, Meta(ge=1, le=4)] = 1
     drafts: Annotated[int, Meta(ge=0, le=4)] = 0
+    drafter: Drafter = "ngram"
     misses: Annotated[int, Meta(ge=0, le=8)] = 0
     requests: Annotated[int, Meta(ge=1, le=REQUESTS_MAX)] = REQUESTS_MAX
     by_priority: bool = False
@@ -212,7 +218,7 @@ def lines(plan: EnginePlan) -> list[str]:
     flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
     flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
     flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
-    flags += [counted(plan.drafts, "draft token")] * (plan.drafts > 0)
+    flags += [f"{counted(plan.drafts, 'draft token')} ({plan.drafter})"] * (plan.drafts > 0)
     flags += [f"each {plan.misses}. token is predicted wrongly"] * bool(plan.misses)
     flags += [f"at most {counted(plan.requests, 'request')} a step"] * (
         plan.requests < REQUESTS_MAX

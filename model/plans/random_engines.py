@@ -12,7 +12,15 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from kvproof.model.plans.connector import Copies
-from kvproof.model.plans.engine import KEEP_ALL, OF_KIT, EnginePlan, Kind, Layer, given
+from kvproof.model.plans.engine import (
+    KEEP_ALL,
+    OF_KIT,
+    Drafter,
+    EnginePlan,
+    Kind,
+    Layer,
+    given,
+)
 from kvproof.model.plans.messages import LENGTH, Action, Reset, Send
 from kvproof.model.plans.part import drawn
 from kvproof.model.plans.random_messages import (
@@ -84,6 +92,12 @@ RINGED = 13
 STORED = 5
 """Of so many plans, one has a store if clients send messages."""
 
+DRAFTERS: tuple[Drafter, ...] = (
+    *("ngram", "ngram", "draft model", "eagle"),
+    *("parallel draft model", "draft model", "parallel eagle"),
+)
+"""The drafters of plans, in turn."""
+
 WINDOWS = 3, 4, 6, 9
 """The windows of layers, in tokens."""
 
@@ -124,6 +138,11 @@ def random_engine(
     thinks = any(isinstance(each, Send) and each.thinks for each in actions)
     if of_plan.stages == 1 and thinks and not stored:
         of_plan.drafts = of_plan.drafts or r.choice((0, 1, 2))  # reasoning may end inside a step
+    drafter = getattr(of_plan, "drafter", DRAFTERS[seed % len(DRAFTERS)])
+    if "eagle" in drafter and "chunked" in of_plan.kinds:  # vLLM's own start-up never has both
+        drafter = "ngram"
+    if drafter not in ("ngram", "eagle"):  # a part of the budget is for the slots of the drafts
+        of_plan.chunk_tokens += of_plan.drafts * of_plan.requests
     of_engine = {
         "drafts": of_plan.drafts,
         "chunk_tokens": of_plan.chunk_tokens,
@@ -148,6 +167,7 @@ def random_engine(
         plan,
         requests=of_plan.requests,
         by_priority=of_plan.by_priority,
+        drafter=drafter if plan.drafts else "ngram",
         misses=of_plan.misses * bool(plan.drafts),
     )
     if stored:
@@ -155,7 +175,8 @@ def random_engine(
     elif plan.overlaps or not plan.drafts:  # findings/drafts_beyond_the_answer, wrong in 0.32.0
         plan = replace(plan, actions=with_session(plan.actions, seed, length))
     if getattr(of_plan, "pools", seed % POOLED == POOLED - 1) and not plan.store:
-        plan = replace(plan, pools=True, connected=False, recompute=False, drafts=0, misses=0)
+        plan = replace(plan, pools=True, connected=False, recompute=False)
+        plan = replace(plan, drafts=0, drafter="ngram", misses=0)
         return replace(plan, actions=to_pool(plan.actions, seed, length))
     return replace(
         plan, actions=with_stops(plan.actions, seed, bool(plan.drafts and plan.overlaps))
