@@ -229,6 +229,28 @@ def pause_computes_nothing(played: Played) -> Iterator[Judged]:
 
 
 @check(
+    "a step has no more tokens, and slots of drafts, than it may have",
+    origin="Scheduler.schedule; vllm#34898, vllm#51725",
+    severity=Severity.CRASH,
+)
+def step_fits_its_budget(played: Played) -> Iterator[Judged]:
+    """The inputs of a step lie in buffers for `max_num_batched_tokens` tokens. Some drafters need
+    further slots there for each request of the step (vllm#34898)."""
+    most, slots = played.plan.chunk_tokens, played.plan.draft_slots
+    for one in played.steps:
+        yield holds_if(one.tokens + slots * one.requests <= most) or because(
+            reason("budget", "a step has room for {count} tokens", count=most),
+            reason(
+                "computes",
+                "it computes {count} tokens of {requests} requests with {slots} slots each",
+                count=one.tokens,
+                requests=one.requests,
+                slots=slots,
+            ),
+        )
+
+
+@check(
     "the front of an engine knows the sizes that its start came to",
     origin="MPClient; vllm#39102, vllm#42967",
     severity=Severity.HANG,

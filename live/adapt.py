@@ -52,12 +52,6 @@ def block_hashes(drafter: Callable[..., Any], ahead: int) -> dict[str, bool]:
     return accepted(drafter, disable_lookahead_block_hashes=not ahead)
 
 
-def parallel_drafts(drafter: Callable[..., Any], parallel: bool) -> dict[str, bool]:
-    """The setting of a drafter that predicts all tokens at once. In releases without it, each
-    drafter predicts them one after the other."""
-    return accepted(drafter, parallel_drafting=True) if parallel else {}
-
-
 def hasher(block_hasher: Callable[..., Any], ahead: int) -> dict[str, int]:
     """The argument that sets how many tokens after a block its hash covers. Older releases have no
     such argument."""

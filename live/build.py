@@ -397,7 +397,7 @@ def drafter(drafts: int, kind: Drafter = "ngram", ahead: int = 0) -> "Speculativ
         target_model_config=target,
         target_parallel_config=ParallelConfig(),
         **({} if kind == "ngram" else {"model": target.model}),
-        **adapt.parallel_drafts(SpeculativeConfig, "parallel" in kind),
+        parallel_drafting="parallel" in kind,
         **adapt.block_hashes(SpeculativeConfig, ahead),
     )
 

@@ -395,6 +395,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "front_knows_its_engine",
     ),
+    "the slots of drafts are not taken from the budget (vllm#51725)": (
+        line(
+            f"{SCHEDULER}.schedule",
+            "input_budget -= num_new_tokens + draft_slots\n        req_index",
+            "input_budget -= num_new_tokens\n        req_index",
+        ),
+        "step_fits_its_budget",
+    ),
     "the front of two engines counts the blocks of one": (
         line(
             f"{CLIENT}._apply_ready_response",

@@ -143,7 +143,7 @@ STEPS = (
             f"{CONFIG}:SpeculativeConfig(*)",
             "a drafter",
             *("method", "model", "num_speculative_tokens", "target_model_config"),
-            *("target_parallel_config",),
+            *("target_parallel_config", "parallel_drafting"),
         ),
         (
             f"{CONFIG}:SpeculativeConfig(disable_lookahead_block_hashes)"

@@ -34,6 +34,7 @@ from kvproof.model.facts.loop import (
     LoopWait,
     Played,
     SizeKnown,
+    StepSize,
 )
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.plans.messages import (
@@ -143,6 +144,7 @@ class Episode:
         self.pausing = 0
         self.paused = self.complete = self.stopped = False
         self.idle: list[LoopWait] = []
+        self.steps: list[StepSize] = []
         self.computed: list[int] = []
         self.asleep: list[int] = []
         self.settled: list[int] = []
@@ -217,6 +219,7 @@ class Episode:
 
     def _began(self, output: Any) -> None:
         tokens = output.total_num_scheduled_tokens
+        self.steps.append(StepSize(tokens, len(output.num_scheduled_tokens)))
         for name in output.num_scheduled_tokens:
             client = self._client(name)
             if client is not None and client.gone:
@@ -489,6 +492,7 @@ class Episode:
             busy=self.busy > BUSY_MAX,
             stopped=self.stopped,
             exited=exited,
+            steps=tuple(self.steps),
             computed=tuple(self.computed),
             asleep=tuple(self.asleep),
             settled=tuple(self.settled),

@@ -92,6 +92,10 @@ RINGED = 13
 STORED = 5
 """Of so many plans, one has a store if clients send messages."""
 
+SMALLEST = 4
+"""The smallest budget of a step beside the slots of all its drafts, in tokens. Releases before
+vllm#51725 refuse a smaller one."""
+
 DRAFTERS: tuple[Drafter, ...] = (
     *("ngram", "ngram", "draft model", "eagle"),
     *("parallel draft model", "draft model", "parallel eagle"),
@@ -141,8 +145,9 @@ def random_engine(
     drafter = getattr(of_plan, "drafter", DRAFTERS[seed % len(DRAFTERS)])
     if "eagle" in drafter and "chunked" in of_plan.kinds:  # vLLM's own start-up never has both
         drafter = "ngram"
-    if drafter not in ("ngram", "eagle"):  # a part of the budget is for the slots of the drafts
-        of_plan.chunk_tokens += of_plan.drafts * of_plan.requests
+    if drafter not in ("ngram", "eagle"):  # drafts take slots of the budget
+        slots = of_plan.drafts * of_plan.requests
+        of_plan.chunk_tokens = max(of_plan.chunk_tokens + of_plan.drafts, SMALLEST + slots)
     of_engine = {
         "drafts": of_plan.drafts,
         "chunk_tokens": of_plan.chunk_tokens,
