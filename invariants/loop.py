@@ -107,6 +107,26 @@ def _why_unanswered(played: Played) -> Iterator[Excuse]:
 
 
 @check(
+    "the loop of an engine gets each request that is sent to it",
+    origin="EngineCoreProc.process_input_sockets; vllm#30895, vllm#46747",
+    severity=Severity.HANG,
+)
+def sent_request_reaches_the_loop(played: Played) -> Iterator[Judged]:
+    """A thread reads the messages of clients and prepares their requests for the loop. A front
+    sends what its engine can serve, so no request is lost on the way, and none is refused."""
+    for one in played.requests:
+        yield holds_if(not one.lost) or because(
+            reason("read", "the engine has read all messages of its clients"),
+            reason(
+                "lost",
+                "its loop did not get {request}, or a part of it: {times} messages",
+                times=one.lost,
+            ),
+            request=one.name,
+        )
+
+
+@check(
     "no step computes a request whose client has left",
     origin="EngineCoreProc._handle_client_request; Scheduler.finish_requests",
     severity=Severity.LEAK,

@@ -2,7 +2,8 @@
 here.
 
 kvproof caused an exception that its own code raises, that tells its own code of a missing name or
-argument, or that names an attribute or argument that one of its fakes lacks. What vLLM's code
+argument, that names an attribute or argument that one of its fakes lacks, or that says that an
+object of kvproof has the wrong type. What vLLM's code
 misses in vLLM is a mistake of vLLM, also where the contract has the name: who renames something,
 and forgets one place, has broken it. An attribute that the constructor of vLLM should have set, as
 that of the engine core, is vLLM's. Any other exception is the death of an engine, or of a connector
@@ -40,6 +41,7 @@ _LIBRARY = ("<frozen ", dataclasses.__file__, importlib.__file__)
 _PASSES_ON = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
 _CALLED = re.compile(r"(?P<callee>[\w.<>]+)\(\) ")
+_OF_US = re.compile(r"<class 'kvproof\.(?:\w+\.)*(?P<kind>\w+)'>")
 _NOT_TAKEN = re.compile(r"unexpected keyword argument '(?P<name>\w+)'")
 _NOT_IN = re.compile(r"cannot import name '(?P<name>\w+)'")
 
@@ -138,6 +140,8 @@ def _lacking(error: BaseException) -> str:
     if isinstance(error, TypeError) and (found := _CALLED.match(str(error))):
         called = found["callee"].partition(".<locals>")[0]
         return called if called in _stand_ins() else ""
+    if isinstance(error, TypeError) and (found := _OF_US.search(str(error))):
+        return found["kind"]
     return ""
 
 

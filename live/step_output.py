@@ -15,6 +15,10 @@ SAMPLED_ID = ord(SAMPLED)
 END_ID = SAMPLED_ID + 2
 """The token with which a model ends an answer. No prompt has it."""
 
+VECTOR_FLOATS = 64
+"""The length of the vectors of a model that pools. vLLM sends vectors of this length in frames of
+their own."""
+
 
 def sampled(
     shares: Iterable[Flight | ComputedPart],
@@ -42,7 +46,8 @@ def sampled(
 def pooled(parts: Sequence[ComputedPart], **more: Any) -> ModelRunnerOutput:
     """The output of a step of a model that pools: a vector of each request whose part reaches the
     end of its prompt. `more` has further fields, under vLLM's names."""
-    made = sampled(parts, {}, pooler_output=[torch.zeros(1) if e.samples else None for e in parts])
+    vectors = [torch.zeros(VECTOR_FLOATS) if each.samples else None for each in parts]
+    made = sampled(parts, {}, pooler_output=vectors)
     return replace(made, sampled_token_ids=[[] for _ in parts], **more)
 
 

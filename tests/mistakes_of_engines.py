@@ -120,6 +120,11 @@ def _impatient(right: Any, self: Any, output: Any) -> None:
     output.pending_structured_output_tokens = False
 
 
+def _jealous(right: Any, self: Any, request: Any) -> Any:
+    assert not self.scheduler.running
+    return right(self, request)
+
+
 async def _silent(*_: Any, **__: Any) -> None:
     """Nobody is notified."""
 
@@ -311,6 +316,26 @@ MISTAKES: dict[str, tuple[Change, str]] = {
             "self.abort_requests(request[:1])",
         ),
         "request_of_nobody_is_not_computed",
+    ),
+    "an abort is lost where messages are read": (
+        line(f"{PROC}.process_input_sockets", "self.aborts_queue.put_nowait(request)", "continue"),
+        "request_of_nobody_is_not_computed",
+    ),
+    "where messages are read, a request is refused while another one runs": (
+        around(f"{CORE}.preprocess_add_request", _jealous),
+        "sent_request_reaches_the_loop",
+    ),
+    "a buffer is used again before its message has left (vllm#50053)": (
+        line(
+            f"{PROC}.process_output_sockets",
+            "self._send_msg_tracking_payload(",
+            "(lambda to, them: to.send_multipart(them, copy=False, track=True))(",
+        ),
+        "engine_survives",
+    ),
+    "every buffer is used again at once": (
+        line(f"{PROC}.process_output_sockets", "if not tracker.done:", "if False:"),
+        "engine_survives",
     ),
     "the next part of a session is lost if it comes early (vllm#52693)": (
         line(f"{SCHEDULER}.add_request", "existing.streaming_queue.append(update)", "pass"),

@@ -192,6 +192,7 @@ LIKE: dict[str, dict[str, Any]] = {
     "a prompt of a model that pools leaves room for an answer": {**COUNTED, "pools": True},
     "a request that has its vector goes on": {"pools": True},
     "the vector of a request is lost": {"pools": True},
+    "a buffer is used again before its message has left (vllm#50053)": {"pools": True},
 }
 """What the engines have in which few would show a mistake otherwise."""
 
@@ -230,6 +231,25 @@ def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatc
         if found and not (rule in {*IN_0_32, UNPUBLISHED} and breaks(plan)):
             return
     pytest.fail(f"240 engines do not break {rule}")
+
+
+@pytest.mark.live
+def test_a_request_that_cannot_be_prepared_ends_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that reads messages goes on with the next ones, as vLLM's does."""
+
+    def fails(right: Any, self: Any, request: Any) -> Any:
+        assert request.request_id != "r0"
+        return right(self, request)
+
+    in_vllm.around("vllm.v1.engine.core:EngineCore.preprocess_add_request", fails)(monkeypatch)
+    seen = takes()(given(tuple(Send(0, name, 0, 3, 1) for name in ("r0", "r1"))))[-1]
+    assert (seen.died, {each.name: each.ends for each in seen.requests}) == (
+        None,
+        {"r0": ("error",), "r1": ("length",)},
+    )
+    assert {each.invariant for each in broken(seen)} == {"sent_request_reaches_the_loop"}
 
 
 @pytest.mark.live

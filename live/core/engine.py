@@ -3,7 +3,6 @@
 import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from threading import Event
 from typing import Any, Protocol
 from unittest.mock import patch
 
@@ -12,8 +11,8 @@ from kvproof.live import importing  # noqa: F401 (vLLM is imported quietly)
 # isort: split
 
 from vllm.sampling_params import SamplingParams
-from vllm.v1.engine import EngineCoreRequest, EngineCoreRequestType
-from vllm.v1.engine.core import EngineCoreProc
+from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequest, EngineCoreRequestType
+from vllm.v1.engine.core import EngineCoreProc, MsgpackDecoder, MsgpackEncoder
 from vllm.v1.engine.utils import EngineZmqAddresses
 
 from kvproof.live import adapt, contract_check
@@ -22,6 +21,7 @@ from kvproof.live.core.caches import Caches
 from kvproof.live.core.executor import LAYOUTS, POOLING, Executor
 from kvproof.live.core.grammars import structured
 from kvproof.live.core.layers import config_of, spec_of
+from kvproof.live.core.sockets import TO_CLIENT, TO_ENGINE, Outputs, Sockets
 from kvproof.live.marks import mark
 from kvproof.live.observer import shown
 from kvproof.live.observer.hooks import around
@@ -52,21 +52,13 @@ class LoopEnd(BaseException):
 
 
 class Core(EngineCoreProc):  # type: ignore[misc]
-    """The engine core without sockets: kvproof fills and empties its queues."""
+    """The engine core with the `sockets` of kvproof, whose threads work when they are told to."""
+
+    sockets: Sockets
 
     @contextmanager
     def _perform_handshakes(self, *_: Any, **__: Any) -> Iterator[EngineZmqAddresses]:
-        yield EngineZmqAddresses(inputs=[], outputs=[])
-
-    def process_input_sockets(self, *args: Any, **kwargs: Any) -> None:
-        """Replace the thread that reads the sockets. The engine waits until that thread is ready,
-        so say so at once."""
-        for given in (*args, *kwargs.values()):
-            if isinstance(given, Event):
-                given.set()
-
-    def process_output_sockets(self, *_: Any, **__: Any) -> None:
-        """Replace the thread that writes to the sockets by one that does nothing."""
+        yield EngineZmqAddresses(inputs=[TO_ENGINE], outputs=[TO_CLIENT])
 
 
 class PlannedCore(Core):
@@ -122,14 +114,16 @@ def _untuned() -> Iterator[None]:
 def core_of(config: Any, executor: Executor, kind: type[Core] = Core) -> Any:
     """Start an engine core with this config and these workers. Its steps let requests that ended
     together leave in order. Raises the exceptions of its start-up, and AdapterDrift."""
+    sockets = Sockets()
     try:
-        with _untuned():
+        with _untuned(), sockets.making_threads():
             core = kind(config, True, "", lambda _: executor, True)
     except REFUSALS:
         raise
     except Exception as error:
         executor.spare(error)
         raise
+    core.sockets, core.output_queue = sockets, Outputs()
     around(core.scheduler, "schedule", lambda *_: adapt.order_ended(core.scheduler))
     return core
 
@@ -179,6 +173,7 @@ class Engine:
             store.begin()
         config = config_of(plan, override, store.settings if store is not None else None)
         self.core = core_of(config, self.executor)
+        self._encoder, self._decoder = MsgpackEncoder(), MsgpackDecoder(EngineCoreOutputs)
         self.pools = shown.pools(self.core.scheduler)
         of_engine = self.vllm_config.cache_config.block_size
         self.hashed = HashedTokens(getattr(self.core.scheduler, "hash_block_size", of_engine))
@@ -212,13 +207,35 @@ class Engine:
         """The KV caches that the start-up made."""
         return Caches(self.vllm_config, self.core.scheduler.kv_cache_config)
 
-    def listen(self, messages: Messages) -> None:
-        """Give the engine this queue of messages from now on."""
-        self.core.input_queue = messages
+    def listen(self, messages: Messages, noted: Callable[[Any], None]) -> None:
+        """Give the engine this queue of messages from now on, and call `noted` with each of its
+        outputs."""
+        self.core.input_queue, self.core.output_queue.noted = messages, noted
+
+    @property
+    def ready(self) -> bytes:
+        """The message with which the engine says that it is ready."""
+        self.core.sockets.read()
+        return self.core.sockets.ready
 
     def send(self, what: str, message: Any) -> None:
-        """Send a message to the engine."""
-        self.core.input_queue.put_nowait((getattr(EngineCoreRequestType, what), message))
+        """Send a message to the engine, as its client does."""
+        kind = getattr(EngineCoreRequestType, what).value
+        self.core.sockets.send([kind, *self._encoder.encode(message)])
+
+    def read(self) -> None:
+        """Let the engine read what was sent to it."""
+        self.core.sockets.read()
+
+    @property
+    def unread(self) -> int:
+        """The number of messages that wait for the loop of the engine."""
+        return int(self.core.input_queue.qsize())
+
+    @property
+    def unsent(self) -> int:
+        """The number of messages that wait for the thread which sends them to clients."""
+        return int(self.core.output_queue.qsize())
 
     def call(self, number: int, method: str, *given: Any) -> None:
         """Call a method as a client does. The answer will have this number."""
@@ -265,10 +282,6 @@ class Engine:
             ),
         )
 
-    def receive(self, request: EngineCoreRequest) -> None:
-        """Send a request in the form in which the thread that reads the sockets passes it on."""
-        self.send("ADD", self.core.preprocess_add_request(request))
-
     def add(self, request: EngineCoreRequest) -> Any:
         """Give a request to the scheduler at once. Returns vLLM's own form of it."""
         made = self.core.preprocess_add_request(request)[0]
@@ -281,16 +294,11 @@ class Engine:
         """Let the engine take a step, without its loop."""
         self.core._process_engine_step()
 
-    def cancel(self, names: list[str]) -> None:
-        """Abort requests, as their client disconnects."""
-        self.core.aborts_queue.put_nowait(names)
-        self.send("ABORT", names)
-
     def stop(self, drain: bool) -> None:
         """Tell the engine to end, as its signal handler does."""
         self.core.vllm_config.shutdown_timeout = 60 if drain else 0
         self.core.shutdown_state = type(self.core.shutdown_state).REQUESTED
-        self.send("WAKEUP", None)
+        self.core.input_queue.put_nowait((EngineCoreRequestType.WAKEUP, None))
 
     @property
     def is_ending(self) -> bool:
@@ -298,14 +306,12 @@ class Engine:
         return bool(self.core.shutdown_state.name != "RUNNING")
 
     def outputs(self) -> Iterator[Any]:
-        """The outputs for clients since the last call. vLLM may have read the outputs of several
-        requests from a set, whose order depends on the seed of hashes. So they are sorted by their
-        names, and the names of ended requests, of which vLLM may make a list, become a set."""
-        while not self.core.output_queue.empty():
-            outputs = self.core.output_queue.get_nowait()[1]
+        """The outputs that the client receives of what the engine had for it since the last call.
+        vLLM may have read those of several requests from a set, whose order depends on the seed of
+        hashes. So they are sorted by their names."""
+        for frames in self.core.sockets.written() if self.unsent else ():
+            outputs = self._decoder.decode(frames)
             outputs.outputs.sort(key=lambda each: each.request_id)
-            if outputs.finished_requests:
-                outputs.finished_requests = {*outputs.finished_requests}
             yield outputs
 
     def mark(self, answers: Iterable[object]) -> int:

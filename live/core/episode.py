@@ -4,6 +4,7 @@ plan is over, any pause and all transfers end, and the loop runs until it waits.
 import functools
 from collections import Counter, deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -61,6 +62,9 @@ NODES_KEPT = 64
 NEXT_PART = 7
 """The token of each later part of a session."""
 
+BEHIND_MAX = 2
+"""The number of messages to clients by which the thread that sends them may be behind."""
+
 BUSY_MAX = 200
 """The number of moments without an answer, after the end of the plan, after which the loop counts
 as endless."""
@@ -69,14 +73,15 @@ as endless."""
 class Client:
     """The client of one request, and what it knows of the request. `sent_tokens` are those of the
     prompt and of the answers that it asked for, in all parts of a session; the engine took so many
-    `parts`. The session is `open` until the client says that no more parts come. `steps_after` is
+    `parts`. The engine has read so many messages with the request (`read`), of which its loop `got`
+    so many. The session is `open` until the client says that no more parts come. `steps_after` is
     the number of steps that computed the request after the engine knew the client to be `gone`.
     From a model that `pools` the client gets no token but a vector, which counts as one."""
 
     def __init__(self, sent: Send, pools: bool = False) -> None:
         self.sent = sent
         self.taken = self.gone = False
-        self.tokens = self.parts = self.steps_after = 0
+        self.tokens = self.parts = self.steps_after = self.read = self.got = 0
         self.answer = 1 if pools else min(sent.stops or sent.answer, sent.answer)
         self.sent_tokens = len(sent.tokens) + sent.answer
         self.open = sent.stays
@@ -90,6 +95,7 @@ class Client:
             *(self.sent.request, self.answer, gone, self.tokens, (*self.ends,)),
             parts=self.parts,
             steps_after=self.steps_after,
+            lost=max(self.read - self.got, 0),
         )
 
     @property
@@ -121,7 +127,7 @@ class Episode:
         if plan.auto:
             connector = engine.store.settings if engine.store is not None else None
             before = functools.partial(config_of, engine.plan, engine.override, connector)
-            self.known = ready.known(engine.core, before)
+            self.known = ready.known(engine.ready, engine.vllm_config, before)
         self.statistics = Statistics()
         self.statistics.install(engine.core.scheduler)
         late = {each.request for each in sent if each.grammar.endswith("late")}
@@ -137,7 +143,8 @@ class Episode:
         self.worker.began, self.worker.settled = self._began, self._settled
         self.worker.begun = self.worker.tokens = 0
         self.facts_before = 0
-        engine.listen(Messages(self._looks, self.wait, self._took))
+        engine.listen(Messages(self._looks, self.wait, self._took), self._count)
+        self.told: list[tuple[Client, Any]] = []
         self.clients: dict[str, Client] = {}
         self.before = {} if plan.is_given else {ALONE: _answered(engine.answer_alone)}
         self.calls: dict[int, tuple[str, int]] = {}
@@ -159,36 +166,45 @@ class Episode:
     def _looks(self) -> None:
         """Begin a round of the loop: it looks whether there are messages."""
         self.facts_before = len(self.observed.facts) if self.observed is not None else 0
+        self._catch_up()
         self.moment()
 
     def moment(self) -> None:
         """Count a moment of the loop, and take the next action if it is due."""
         self.call_begins()
-        self._read()
+        self._follow()
         self._look()
         if not self.left:
             self._go_on()
-            return
-        while self.left and not self.countdown:
-            self._act()
-        self.countdown = max(self.countdown - 1, 0)
+        else:
+            while self.left and not self.countdown:
+                self._act()
+            self.countdown = max(self.countdown - 1, 0)
+        self.engine.read()
 
     def wait(self) -> None:
         """Take the next action, because the loop would wait for a message."""
         self.call_begins()
+        self._catch_up()
         self._read()
         self._look()
         self.idle.append(self._left_over(len(self.idle) + 1))
         if self.observed is not None:
             self.observed.settle()
             self.observed.note_unpublished()
-        while self.left and not self.engine.core.input_queue.qsize():
+        while self.left and not self.engine.unread:
             self._act()
-        if self.engine.core.input_queue.qsize():
+            self.engine.read()
+        if self.engine.unread:
             return
         if self.paused:
             self._resume()
-        elif not self._end_sessions():
+            self.engine.read()
+            if not self.engine.unread:  # it was lost
+                raise LoopEnd
+        elif self._end_sessions():
+            self.engine.read()
+        else:
             if self.observed is not None:
                 self.observed.note_owed()
             raise LoopEnd
@@ -197,12 +213,9 @@ class Episode:
         """Record a message that the engine takes."""
         kind, what = message
         if kind.name == "ADD":
-            self._arrived(what[0])
+            self.clients[what[0].request_id].got += 1
             if self.observed is not None:
                 self.observed.arrive(what[0], text_of(what[0]))
-        elif kind.name == "ABORT":
-            for name in what:
-                self.clients[name].gone = True
         elif kind.name == "UTILITY" and self.engine.is_ending:
             return
         elif kind.name == "UTILITY" and what[2] in ("resume_scheduler", "wake_up"):
@@ -211,11 +224,18 @@ class Episode:
         elif kind.name == "UTILITY" and what[2] in (*PAUSES, "sleep"):
             self.paused, self.complete, self.pausing = True, False, what[1]
 
-    def _arrived(self, request: Any) -> None:
-        """Record that the engine takes a request, or a part of a session."""
-        client = self.clients[request.request_id]
-        client.taken = True
-        client.parts += client.sent.stays and request.resumable
+    def _catch_up(self) -> None:
+        """Record that the engine has taken all that it was told, if it has: no message is left."""
+        if self.engine.unread:
+            return
+        for client, request in self.told:
+            if request is None:
+                client.gone = True
+            else:
+                client.taken = True
+                client.read += 1
+                client.parts += client.sent.stays and request.resumable
+        self.told.clear()
 
     def _began(self, output: Any) -> None:
         tokens = output.total_num_scheduled_tokens
@@ -224,7 +244,7 @@ class Episode:
             client = self._client(name)
             if client is not None and client.gone:
                 client.steps_after += 1
-        self._read()
+        self._follow()
         if self.worker.asleep:
             self.asleep.append(tokens)
         elif self.complete:
@@ -249,10 +269,12 @@ class Episode:
                 gone = [each for each in (name, *beside) if each in self.clients]
                 for each in gone:
                     self.clients[each].open = False
-                self.engine.cancel(gone)
+                    self.told.append((self.clients[each], None))
+                self.engine.send("ABORT", gone)
             case Arrive(request=name, fails=fails):
                 self.worker.arrive(name, fails)
             case Compile(request=name):
+                self.engine.read()
                 self.grammars.compile(name)
             case Pause(mode=mode, clear=clear):
                 self._call(PAUSES[hasattr(Core, PAUSES[0]) - 1], mode, clear)
@@ -290,12 +312,17 @@ class Episode:
                 stops=one.stops > 0,
             )
             self.statistics.add(request)
-            self.engine.receive(request)
+            self._add(client, request)
             return
         # P has its blocks, whether the engine knows of it or not.
         client.taken = one.role == "decode"
         for request in front.refused(one.request, one.tokens, params, leaves=one.leaves):
-            self.engine.receive(request)
+            self._add(client, request)
+
+    def _add(self, client: Client, request: Any) -> None:
+        """Send a request, or a part of a session, for this client."""
+        self.engine.send("ADD", request)
+        self.told.append((client, request))
 
     def _send_more(self, client: Client, part: More) -> None:
         """Send the next part of a session, or say that no more parts come. The front then repeats
@@ -316,7 +343,7 @@ class Episode:
         else:
             return
         self.statistics.add(last)
-        self.engine.receive(last)
+        self._add(client, last)
 
     def _end_sessions(self) -> bool:
         """Say of each session that is open that no more parts come. Returns whether there was
@@ -359,7 +386,8 @@ class Episode:
         self.answers = []
 
     def _count(self, outputs: Any) -> None:
-        """Count the hits of a step, the steps until requests end, and what is held after that."""
+        """Count the hits of a step, the steps until requests end, and what is held after that, when
+        the engine has its outputs."""
         held = shown.held_after_end(self.engine.core.scheduler)
         self.counts["blocks held after requests"] += held
         stats = outputs.scheduler_stats
@@ -381,10 +409,21 @@ class Episode:
             ("transfers pending at the end", len(self.worker.transfers)),
         )
 
+    def _follow(self) -> None:
+        """Read what the engine sends. Its thread is behind by some messages, so that it sends
+        several one after the other, except where somebody waits for the next one."""
+        someone_waits = (
+            (self.paused and not self.complete)
+            or any(each.open for each in self.clients.values())
+            or self.busy >= BUSY_MAX
+            or self.observed is not None
+        )
+        if someone_waits or self.engine.unsent > BEHIND_MAX:
+            self._read()
+
     def _read(self) -> None:
         for outputs in self.engine.outputs():
             self.answers.append(shown.plain(outputs))
-            self._count(outputs)
             if outputs.outputs or outputs.utility_output is not None:  # not statistics alone
                 self.busy = 0
             if self.observed is not None:
@@ -481,6 +520,8 @@ class Episode:
                 return seen._replace(store=tuple(facts), cut=True)
             blame.spare(error)
             self.worker.spare(error)
+            with suppress(Exception):  # the front may be what has died
+                self._read()
             seen = seen._replace(died=death_of(error), store=tuple(facts))
         return seen._replace(
             requests=tuple(

@@ -13,14 +13,15 @@ OWN = frozenset({"length", "stop"})
 
 
 class ClientRequest(NamedTuple):
-    """A request that the engine accepted, and what its client received: the number of `tokens`, and
+    """A request that the engine took, and what its client received: the number of `tokens`, and
     the reason of each `end`. `gone` says that the client did not wait for the end. For a request
     with a grammar, `masks` has one entry for each token after the reasoning: how many of the tokens
     before it the mask took into account, None where no mask was used. Of a session, the engine took
     so many `parts` of the prompt, and each has an answer with an end; `answer` is the number of
     tokens of all answers, up to where the model ends them. A request that is none has no parts.
     `steps_after` is the number of steps that computed it after the engine took the message that its
-    client is gone."""
+    client is gone. So many messages with it, or with a part of it, were `lost`: the engine has read
+    them, and its loop did not get them."""
 
     name: str
     answer: int
@@ -30,6 +31,7 @@ class ClientRequest(NamedTuple):
     masks: tuple[int | None, ...] = ()
     parts: int = 0
     steps_after: int = 0
+    lost: int = 0
 
     @property
     def turns(self) -> int:
