@@ -127,6 +127,27 @@ def sent_request_reaches_the_loop(played: Played) -> Iterator[Judged]:
 
 
 @check(
+    "a front learns which images its engine has forgotten",
+    origin="EngineCoreProc._handle_mm_cache_miss; vllm#46747",
+    severity=Severity.HANG,
+)
+def forgotten_image_is_sent_again(played: Played) -> Iterator[Judged]:
+    """A front sends the name of an image in its place if it believes that the engine has it. Where
+    the engine has forgotten the image, the request fails, and so does each later one with this
+    image, unless the front learns of it (vllm#46747)."""
+    for one in played.requests if not played.died else ():
+        if one.untold is None:
+            continue
+        yield holds(not one.untold)
+        for front in one.untold:
+            yield because(
+                reason("forgot", "the engine has forgotten the image of {request}"),
+                reason("believes", "{front} believes that the engine has it", front=front),
+                request=one.name,
+            )
+
+
+@check(
     "no step computes a request whose client has left",
     origin="EngineCoreProc._handle_client_request; Scheduler.finish_requests",
     severity=Severity.LEAK,

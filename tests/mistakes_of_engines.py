@@ -325,6 +325,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         around(f"{CORE}.preprocess_add_request", _jealous),
         "sent_request_reaches_the_loop",
     ),
+    "a request whose image is forgotten fails for ever (vllm#46747)": (
+        line(
+            f"{PROC}.process_input_sockets",
+            "except MultiModalCacheMissError",
+            "except TimeoutError",
+        ),
+        "forgotten_image_is_sent_again",
+    ),
     "a buffer is used again before its message has left (vllm#50053)": (
         line(
             f"{PROC}.process_output_sockets",

@@ -123,8 +123,8 @@ class Planned:
         (VLLM, "made(OURS, '{}[1]')()", True),
         (OURS, "made(DEVICE, '{}[1]')()", False),
         (VLLM, "PeerContext(None).term()", True),
-        (VLLM, "int(PeerContext(None))", True),
-        (VLLM, "int(manager)", False),
+        (VLLM, "raise TypeError(f'{PeerContext} cannot be sent')", True),
+        (VLLM, "raise TypeError(f'{type(manager)} cannot be sent')", False),
     ],
 )
 def test_whose_exception_it_was(file: str, does: str, ours: bool) -> None:

@@ -41,6 +41,11 @@ LOOP = entries(
     ),
     ("vllm.sampling_params:StructuredOutputsParams", "a request asks for structured output"),
     (
+        "vllm.multimodal.cache:LruKeyReplicatedReceiverCache | "
+        "vllm.multimodal.cache:MultiModalReceiverCache",
+        "an engine that has forgotten an image",
+    ),
+    (
         "vllm.distributed.kv_transfer.kv_connector.v1.metrics:KVConnectorStats",
         "what a connector counts",
     ),

@@ -22,6 +22,7 @@ from kvproof.live.core.executor import LAYOUTS, POOLING, Executor
 from kvproof.live.core.grammars import structured
 from kvproof.live.core.layers import config_of, spec_of
 from kvproof.live.core.sockets import TO_CLIENT, TO_ENGINE, Outputs, Sockets
+from kvproof.live.fake import FakeSpace
 from kvproof.live.marks import mark
 from kvproof.live.observer import shown
 from kvproof.live.observer.hooks import around
@@ -36,6 +37,12 @@ ALONE = "alone"
 
 PLENTY_BYTES = 1 << 30
 
+IMAGES = [
+    f"vllm.multimodal.cache:{name}"
+    for name in ("LruKeyReplicatedReceiverCache", "MultiModalReceiverCache")
+]
+"""An engine's cache of images, newest release first."""
+
 REFUSALS = (ValueError, NotImplementedError)
 """The exceptions with which vLLM says that it cannot serve a model, or not with this little
 memory."""
@@ -44,6 +51,13 @@ memory."""
 def text_of(request: Any) -> str:
     """The prompt of a request as the kit has it: a character for each token."""
     return "".join(map(chr, request.prompt_token_ids))
+
+
+def _named(image: str) -> list[Any]:
+    """An image of one token at the beginning of a prompt, by its name."""
+    from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+
+    return [MultiModalFeatureSpec(None, "image", image, PlaceholderRange(0, 1))]
 
 
 class LoopEnd(BaseException):
@@ -216,7 +230,7 @@ class Engine:
     def ready(self) -> bytes:
         """The message with which the engine says that it is ready."""
         self.core.sockets.read()
-        return self.core.sockets.ready
+        return bytes(self.core.sockets.ready)
 
     def send(self, what: str, message: Any) -> None:
         """Send a message to the engine, as its client does."""
@@ -252,10 +266,11 @@ class Engine:
         resumable: bool = False,
         priority: int = 0,
         stops: bool = False,
+        image: str = "",
     ) -> EngineCoreRequest:
         """A request as a front sends it, with these `kv_transfer_params`, and with a grammar. If it
         is `resumable`, it is a part of a session, and others follow. If it `stops`, a token of its
-        model ends the answer."""
+        model ends the answer. Of its `image`, it has the name alone."""
         sampling = pooling = None
         if self.plan.pools:
             pooling = adapt.first(["vllm.pooling_params:PoolingParams"])(task=POOLING)
@@ -270,7 +285,7 @@ class Engine:
         return EngineCoreRequest(
             request_id=name,
             prompt_token_ids=list(tokens),
-            mm_features=None,
+            mm_features=_named(image) if image else None,
             sampling_params=sampling,
             pooling_params=pooling,
             arrival_time=0.0,
@@ -281,6 +296,12 @@ class Engine:
                 EngineCoreRequest, external_req_id=name, resumable=resumable, priority=priority
             ),
         )
+
+    def forget_images(self) -> None:
+        """Give the engine vLLM's cache of images, without images."""
+        memory = FakeSpace(mm_processor_cache_gb=1)
+        made = adapt.first(IMAGES)(FakeSpace(get_multimodal_config=lambda: memory))
+        self.core.mm_receiver_cache = made
 
     def add(self, request: EngineCoreRequest) -> Any:
         """Give a request to the scheduler at once. Returns vLLM's own form of it."""

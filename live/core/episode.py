@@ -132,6 +132,8 @@ class Episode:
         self.statistics.install(engine.core.scheduler)
         late = {each.request for each in sent if each.grammar.endswith("late")}
         thinks = {each.request: each.thinks for each in sent if each.thinks}
+        if any(each.forgotten for each in sent):
+            engine.forget_images()
         self.grammars = Grammars(lambda name: name in late, thinks=bool(thinks))
         self.grammars.install(engine.core.structured_output_manager)
         self.worker = engine.executor
@@ -233,7 +235,7 @@ class Episode:
                 client.gone = True
             else:
                 client.taken = True
-                client.read += 1
+                client.read += not client.sent.forgotten
                 client.parts += client.sent.stays and request.resumable
         self.told.clear()
 
@@ -310,6 +312,7 @@ class Episode:
                 resumable=one.stays,
                 priority=one.priority,
                 stops=one.stops > 0,
+                image=one.request if one.forgotten else "",
             )
             self.statistics.add(request)
             self._add(client, request)
@@ -525,7 +528,10 @@ class Episode:
             seen = seen._replace(died=death_of(error), store=tuple(facts))
         return seen._replace(
             requests=tuple(
-                each.so_far._replace(masks=self._masks(name, each))
+                each.so_far._replace(
+                    masks=self._masks(name, each),
+                    untold=self.statistics.untold(name) if each.sent.forgotten else None,
+                )
                 for name, each in (*self.before.items(), *self.clients.items())
                 if each.taken
             ),

@@ -120,7 +120,8 @@ class Moment:
 
 
 class Front(ABC):
-    """A front of an engine. The statistics that it passes on are recorded in `metrics`."""
+    """A front of an engine. The statistics that it passes on are recorded in `metrics`. It knows of
+    these images that its engine has `forgotten` them."""
 
     kind = ""
     queue: Any = None
@@ -129,6 +130,7 @@ class Front(ABC):
         from vllm.v1.engine.output_processor import OutputProcessor
 
         self.passed: list[Any] = []
+        self.forgotten: list[str] = []
         self.failed: Exception | None = None
         self.metrics = metrics
         self.engine = _Engine()
@@ -141,7 +143,7 @@ class Front(ABC):
         front.logger_manager = FakeSpace(record=self._record)
         front.do_log_stats_with_interval = lambda: None
         images = FakeSpace(stat_mm_cache=lambda: None)
-        images.__dict__["mm_processor_cache"] = None
+        images.__dict__["mm_processor_cache"] = FakeSpace(invalidate=self.forgotten.append)
         front.renderer = front.processor = front.input_processor = images
 
     def _record(self, *, scheduler_stats: Any, iteration_stats: Any, **_: Any) -> None:
@@ -257,6 +259,10 @@ class Statistics:
         objects: vLLM adds the later parts of a session to a list of the request."""
         for front in self.fronts.values():
             front.add(copy.deepcopy(request))
+
+    def untold(self, image: str) -> tuple[str, ...]:
+        """The fronts that do not know that the engine has forgotten an image."""
+        return tuple(name for name, each in self.fronts.items() if image not in each.forgotten)
 
     def receive(self, outputs: Any) -> None:
         """Let the user of each front receive the outputs of a step."""

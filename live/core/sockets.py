@@ -120,7 +120,7 @@ class Poller:
         """Ask for a socket from now on."""
         self.sockets.append(socket)
 
-    def poll(self, *_: Any) -> list[tuple[Socket, int]]:
+    def poll(self, *_: Any) -> Sequence[tuple[Socket, int]]:
         """The sockets that have messages."""
         ready = [(each, zmq.POLLIN) for each in self.sockets if each.arrived]
         if not ready:

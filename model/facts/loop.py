@@ -21,7 +21,8 @@ class ClientRequest(NamedTuple):
     tokens of all answers, up to where the model ends them. A request that is none has no parts.
     `steps_after` is the number of steps that computed it after the engine took the message that its
     client is gone. So many messages with it, or with a part of it, were `lost`: the engine has read
-    them, and its loop did not get them."""
+    them, and its loop did not get them. If the engine has forgotten its image, `untold` are the
+    fronts that still believe it to have the image."""
 
     name: str
     answer: int
@@ -32,6 +33,7 @@ class ClientRequest(NamedTuple):
     parts: int = 0
     steps_after: int = 0
     lost: int = 0
+    untold: tuple[str, ...] | None = None
 
     @property
     def turns(self) -> int:

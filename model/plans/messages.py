@@ -37,7 +37,8 @@ class Send(_Action, frozen=True, tag="send"):
     of a plan thinks, all requests with a grammar do. The client of a request that `stays` may send
     more: it is a session. If it `stops`, the model ends the answer with its token of this number,
     before its largest length or with it. Of two requests, the one of less `priority` comes first,
-    where the engine goes by priority."""
+    where the engine goes by priority. A `forgotten` request has an image that its front does not
+    send, because it believes that the engine has it. The engine has forgotten it."""
 
     request: Name
     shared: Small
@@ -52,6 +53,7 @@ class Send(_Action, frozen=True, tag="send"):
     like: Name = ""
     stops: Small = 0
     priority: Small = 0
+    forgotten: bool = False
 
     @property
     def tokens(self) -> list[int]:

@@ -27,6 +27,7 @@ from kvproof.model.plans.random_messages import (
     random_messages,
     to_pool,
     with_burst,
+    with_forgotten,
     with_priorities,
     with_repeats,
     with_session,
@@ -183,9 +184,8 @@ def random_engine(
         plan = replace(plan, pools=True, connected=False, recompute=False)
         plan = replace(plan, drafts=0, drafter="ngram", misses=0)
         return replace(plan, actions=to_pool(plan.actions, seed, length))
-    return replace(
-        plan, actions=with_stops(plan.actions, seed, bool(plan.drafts and plan.overlaps))
-    )
+    actions = with_stops(plan.actions, seed, bool(plan.drafts and plan.overlaps))
+    return replace(plan, actions=actions if plan.store else with_forgotten(actions, seed))
 
 
 def _planned(

@@ -210,6 +210,20 @@ def with_priorities(actions: Sequence[Action], seed: int) -> tuple[Action, ...]:
     )
 
 
+FORGOTTEN = 4
+"""Of so many plans without a store and without vectors, one has a request whose image is
+forgotten."""
+
+
+def with_forgotten(actions: Sequence[Action], seed: int) -> tuple[Action, ...]:
+    """The messages, in some plans with one more request, whose image the engine has forgotten."""
+    r = Random(f"images of {seed}")
+    if not actions or len(actions) == ACTIONS_MAX or r.randrange(FORGOTTEN):
+        return (*actions,)
+    at = r.randrange(len(actions))
+    return (*actions[:at], Send(0, "image", 0, 1, 1, forgotten=True), *actions[at:])
+
+
 def to_pool(actions: Sequence[Action], seed: int, length: int) -> tuple[Action, ...]:
     """The messages as clients of a model that pools send them: no request has an answer or takes
     part in a transfer. Some prompts are as long as vLLM allows."""
