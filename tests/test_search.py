@@ -77,9 +77,13 @@ def test_traces_come_first_then_some_presets_then_the_others_take_turns_with_the
     assert [*found.on_base] == [*found.on_head] == found.names
 
 
-def test_code_of_models_that_pool_is_driven_with_such_models_first_and_again() -> None:
-    words = frozenset({"pooling_params"})
-    changed = ChangedFunction(*SOME.split(":"), 1, "changed", words=words)
+@pytest.mark.parametrize(
+    ("word", "about"), [("pooling_params", "pools"), ("num_draft_tokens", "drafts")]
+)
+def test_code_of_a_kind_of_models_is_driven_with_such_engines_first_and_again(
+    word: str, about: str
+) -> None:
+    changed = ChangedFunction(*SOME.split(":"), 1, "changed", words=frozenset({word}))
 
     def reaching(each: Workload) -> Result:
         return result(each.name, reached=(SOME,))
@@ -92,14 +96,16 @@ def test_code_of_models_that_pool_is_driven_with_such_models_first_and_again() -
         )
         assert made.reaches()
         made.run()
-    assert found.names[0] == "engines that pool"
-    assert "engines that pool, part 3" in found.names
-    plans = around_scheduler.single(found.workloads["engines that pool"], 4, "one")  # type: ignore[arg-type]
-    assert plans is not None
-    assert plans.plan.pools
-    again = around_scheduler.single(Engines("alike", like=plans.plan), 0, "one")
+    name = f"engines ({about})"
+    assert next(each for each in found.names if each.startswith("engines")) == name
+    assert f"{name}, part 3" in found.names
+    workload = found.workloads[name]
+    assert isinstance(workload, Engines)
+    plans = [around_scheduler.single(workload, number, "one") for number in range(8)]
+    assert all(each is not None and getattr(each.plan, about) for each in plans)
+    again = around_scheduler.single(Engines("alike", like=plans[0].plan), 0, "one")  # type: ignore[union-attr]
     assert again is not None
-    assert again.plan.pools
+    assert getattr(again.plan, about)
 
 
 def test_two_searches_with_one_seed_take_the_same_workloads() -> None:

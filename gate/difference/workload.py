@@ -122,15 +122,15 @@ class Engines(_Workload, frozen=True, tag="engines"):
     """Random plans for an engine core. With the plan `like`, for engines whose number of blocks
     comes of the same, with layers of its kinds, its number of stages and drafts, and its connector
     or store alone, and with messages where it has some; its model pools if that one does. They have
-    these `config_options`; if the workload `pools`, all models pool. `plans` are those that were
-    chosen."""
+    these `config_options`; if the workload is `about` a kind of models, "pools" or "drafts", all
+    are of it. `plans` are those that were chosen."""
 
     seed: int = 0
     episodes: Annotated[int, Meta(ge=1)] = 1
     like: EnginePlan | None = None
     config_options: ConfigOptions = ()
     plans: tuple[EnginePlan, ...] | None = None
-    pools: bool = False
+    about: str = ""
 
 
 Planned: TypeAlias = Play | Engine

@@ -53,8 +53,9 @@ IN_LOOPS = re.compile(
 )
 """What names say that the code is about something that only plans of the loop have."""
 
-POOLING = re.compile("pooling|pooler_output|runner_type")
-"""What names say that the code is about models that pool, which only engine cores have."""
+OF_ENGINES = {"pools": re.compile("pooling|pooler_output|runner_type"), "drafts": TRAITS["drafter"]}
+"""What names say that the code is about a kind of models of engine cores (`Engines.about`). Only
+these pool, and only these have each kind of drafter."""
 
 CONNECTING = re.compile(
     "connector|kv_transfer|external|remote|recving|invalid_block", re.IGNORECASE
@@ -119,9 +120,10 @@ def in_loops(functions: Iterable[ChangedFunction]) -> bool:
     return any(map(IN_LOOPS.search, words_of(functions)))
 
 
-def pooling(functions: Iterable[ChangedFunction]) -> bool:
-    """Whether the changed statements of these functions name what only models that pool have."""
-    return any(map(POOLING.search, words_of(functions)))
+def of_engines(functions: Iterable[ChangedFunction]) -> list[str]:
+    """The kinds of models of engine cores that the changed statements of these functions name."""
+    words = words_of(functions)
+    return [kind for kind, names in OF_ENGINES.items() if any(map(names.search, words))]
 
 
 def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:

@@ -95,8 +95,9 @@ class Search:
         self.statements = [key for each in ours for key in each.statements]
         self.connected = [each.key for each in ours if each.part in CONNECTED]
         self.paired = [each.key for each in ours if each.part == NIXL]
-        self.pools = named_features.pooling(ours)
-        self.sized = bool(parts & STARTED) or named_features.in_loops(ours) or self.pools
+        self.of_engines = named_features.of_engines(ours)
+        in_loops = named_features.in_loops(ours) or "pools" in self.of_engines
+        self.sized = bool(parts & STARTED) or in_loops
         self.loop_only = parts <= {LOOP}
         self.named = named_features.named(ours)
         awaited = [key for each in changes.judged for key in each.awaited]
@@ -180,9 +181,9 @@ class Search:
         self.engines = any(touched(self._called(each.name), self.changed) for each in first)
 
     def _part_of_engines(self, part: int) -> list[Workload]:
-        """Random engines; before them those with models that pool, where the change names such."""
-        kinds = (True, False) if self.pools else (False,)
-        return [workloads.of_engines(self.comparison.seed, part, pools=each) for each in kinds]
+        """Random engines; before them those with the kinds of models that the change names."""
+        seed = self.comparison.seed
+        return [workloads.of_engines(seed, part, kind) for kind in (*self.of_engines, "")]
 
     def _look_at_connectors(self, homes: Sequence[bool]) -> list[str]:
         """Drive connectors that vLLM ships: those whose code is changed (`homes` has True), the

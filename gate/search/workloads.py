@@ -94,8 +94,8 @@ def near(workload: Workload, name: str, seed: int, part: int, number: int = EPIS
         )
     if isinstance(workload, Engine):
         return Engines(name, apart, number, workload.plan)
-    options, pools = workload.config_options, workload.pools
-    return Engines(name, apart, number, workload.like, options, pools=pools)
+    options, about = workload.config_options, workload.about
+    return Engines(name, apart, number, workload.like, options, about=about)
 
 
 def of_cluster(cluster: Cluster, seed: int, part: int) -> Episodes:
@@ -116,11 +116,11 @@ def of_connectors(
     return [Plays(f"plans for {name}{which}", name, drawn, number, about=about) for name in names]
 
 
-def of_engines(seed: int, part: int = 0, *, pools: bool = False) -> Engines:
-    """Random engines that start, most with messages to their loops; with models that pool, if they
-    are to. Each `part` has others."""
-    name = "engines" + " that pool" * pools + (f", part {part + 1}" if part else "")
-    return Engines(name, seed * SEEDS + part, ENGINES, pools=pools)
+def of_engines(seed: int, part: int = 0, about: str = "") -> Engines:
+    """Random engines that start, most with messages to their loops; all with models of a kind, if
+    they are `about` one. Each `part` has others."""
+    name = "engines" + f" ({about})" * bool(about) + (f", part {part + 1}" if part else "")
+    return Engines(name, seed * SEEDS + part, ENGINES, about=about)
 
 
 def with_option(option: ConfigOption, connectors: Iterable[str], seed: int) -> Iterator[Random]:

@@ -2,8 +2,9 @@
 its loop break."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count, islice, pairwise
+from typing import Any
 
 import msgspec
 
@@ -163,9 +164,16 @@ def _random(workload: Engines) -> Iterator[EnginePlan]:
     seeds, like = count(workload.seed * APART), workload.like
     options = workload.config_options if like is None else like.config_options
     plans = map(random_engine, seeds) if like is None else _alike(like, seeds)
-    if workload.pools:
-        plans = (random_engine(seed, POOLING, store="") for seed in seeds)
+    if workload.about:
+        plans = (random_engine(seed, _common(workload.about, seed), store="") for seed in seeds)
     return (msgspec.structs.replace(plan, config_options=options) for plan in plans)
+
+
+def _common(about: str, seed: int) -> Mapping[str, Any]:
+    """What engines that are `about` a kind of models have in common."""
+    if about == "pools":
+        return POOLING
+    return {"drafts": 1 + seed % 3, "stages": 1, "messages": True, "pools": False}
 
 
 def _alike(like: EnginePlan, seeds: Iterator[int]) -> Iterator[EnginePlan]:
