@@ -142,7 +142,12 @@ def forgotten_image_is_sent_again(played: Played) -> Iterator[Judged]:
         for front in one.untold:
             yield because(
                 reason("forgot", "the engine has forgotten the image of {request}"),
-                reason("believes", "{front} believes that the engine has it", front=front),
+                reason(
+                    "believes",
+                    "{front} believes that the engine has it",
+                    front=front,
+                    feature=front,
+                ),
                 request=one.name,
             )
 
