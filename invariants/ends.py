@@ -59,6 +59,12 @@ def every_request_ends(fact: Waits | RequestsEnded, past: Past) -> Iterator[Judg
             free=fact.free,
             others=len(fact.others),
         )
+    elif kept := [name for name in fact.others if name in past.sends]:
+        why = reason(
+            "beside_send",
+            "no load of it is under way; {first} has ended, and the connector keeps its blocks",
+            first=kept[0],
+        )
     else:
         why = reason("no_load", "no load of it is under way")
     yield because(waits, why, request=fact.request)

@@ -49,7 +49,7 @@ class DrivenEngine(ObservedEngine):
     """One engine under test. The engine serves `another` model than that of the plan, or one with
     another type of values. An engine of several (`paired`) continues to step while it keeps blocks
     for another engine. Its loop `stands` for so many steps; until then, messages are in its
-    `inbox`."""
+    `inbox`. Each request was `seen` in some state, and is `still` in it since so many steps."""
 
     def __init__(
         self,
@@ -71,6 +71,8 @@ class DrivenEngine(ObservedEngine):
         super().__init__(plan, clock, keeps_prompts, paired, self.first.encodes)
         self.connector, self.replica = connector, replica
         self.stands = 0
+        self.seen: dict[str, Any] = {}
+        self.still: dict[str, int] = {}
         self.paused = self.pauses_new = False
         self.inbox: deque[Callable[[], None]] = deque()
         self.served = self.first.changed(another, plan.dtypes)
@@ -264,10 +266,11 @@ class DrivenEngine(ObservedEngine):
         has_work = self.scheduler.has_requests() or self.in_flight or bool(self.inbox)
         return not self.dead and has_work
 
-    def note_waiting(self, steps: int, endless: bool) -> None:
+    def note_waiting(self, steps: int, endless: bool, idle_max: int) -> None:
         """Record as facts the requests that are left after `steps` steps without any change or, if
-        `endless`, with changes that do not end; under a pause, of those that hold blocks. An ended
-        request among them waits for nothing, and still has blocks."""
+        `endless`, with changes that do not end; under a pause, of those that hold blocks. One with
+        blocks that has not changed for more than `idle_max` steps only waits. An ended request
+        among them waits for nothing, and still has blocks."""
         free = self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         requests = self.scheduler.requests
         holders = {name for name in requests if any(self.owners.tables(name))}
@@ -276,8 +279,10 @@ class DrivenEngine(ObservedEngine):
             if self.paused and name not in holders:
                 continue
             lacks, others = self._lacks(request), tuple(sorted(holders - {name}))
+            still = self.still[name] if endless and name in holders else 0
+            number, goes_round = (still, False) if still > idle_max else (steps, endless)
             found.append(
-                Waits(name, request.status.name, steps, *lacks, free, others, endless=endless)
+                Waits(name, request.status.name, number, *lacks, free, others, endless=goes_round)
             )
         self._note_ended()
         first = next((f.request for f in found if f.request in holders and f.lacks_copies), "")
@@ -342,9 +347,17 @@ class DrivenEngine(ObservedEngine):
 
     def progress(self) -> object:
         """The values that change while the engine makes progress."""
-        requests = self.scheduler.requests.values()
+        of_request = {
+            name: (each.status, each.num_computed_tokens, each.num_tokens)
+            for name, each in self.scheduler.requests.items()
+        }
+        self.still = {
+            name: self.still.get(name, 0) + 1 if each == self.seen.get(name) else 0
+            for name, each in of_request.items()
+        }
+        self.seen = of_request
         return (
-            [(r.request_id, r.status, r.num_computed_tokens, r.num_tokens) for r in requests],
+            [*of_request.items()],
             self.scheduler.kv_cache_manager.block_pool.get_num_free_blocks(),
             sorted(self.owners.loads),
             self.stands > 0,

@@ -119,7 +119,7 @@ class Engines:
                 steps, endless = (taken, True) if idle <= IDLE_STEPS_MAX else (idle, False)
                 for each in self.engines:
                     if not (each.stands or self._wait_for_end_of_pause()):
-                        each.note_waiting(steps, endless)
+                        each.note_waiting(steps, endless, IDLE_STEPS_MAX)
                 return None
         return alone
 
