@@ -287,16 +287,16 @@ def pause_computes_nothing(played: Played) -> Iterator[Judged]:
 def step_fits_its_budget(played: Played) -> Iterator[Judged]:
     """The inputs of a step lie in buffers for `max_num_batched_tokens` tokens. Some drafters need
     further slots there for each request of the step (vllm#34898)."""
-    most, slots = played.plan.chunk_tokens, played.plan.draft_slots
+    most = played.plan.chunk_tokens
     for one in played.steps:
-        yield holds_if(one.tokens + slots * one.requests <= most) or because(
+        yield holds_if(one.tokens + one.slots * one.requests <= most) or because(
             reason("budget", "a step has room for {count} tokens", count=most),
             reason(
                 "computes",
                 "it computes {count} tokens of {requests} requests with {slots} slots each",
                 count=one.tokens,
                 requests=one.requests,
-                slots=slots,
+                slots=one.slots,
             ),
         )
 

@@ -150,6 +150,7 @@ STEPS = (
             f" | !{KV_CACHE_MANAGER}(num_hash_lookahead_tokens)",
             "hashes without lookahead tokens, if a release has both kinds",
         ),
+        (f"{CONFIG}:SpeculativeConfig.max_num_new_slots_for_drafting", "slots of its drafts"),
         (f"{CONFIG}:ParallelConfig", "a drafter"),
         (f"{CONFIG}:VllmConfig(speculative_config)", "a part of the config"),
         (f"{SPECS}:KVCacheGroupSpec(is_eagle_group)", "groups with layers of the drafter"),

@@ -241,7 +241,9 @@ class Episode:
 
     def _began(self, output: Any) -> None:
         tokens = output.total_num_scheduled_tokens
-        self.steps.append(StepSize(tokens, len(output.num_scheduled_tokens)))
+        drafter = self.engine.vllm_config.speculative_config
+        slots = drafter.max_num_new_slots_for_drafting if drafter else 0
+        self.steps.append(StepSize(tokens, len(output.num_scheduled_tokens), slots))
         for name in output.num_scheduled_tokens:
             client = self._client(name)
             if client is not None and client.gone:

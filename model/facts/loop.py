@@ -127,10 +127,12 @@ class LoopWait(NamedTuple):
 
 
 class StepSize(NamedTuple):
-    """The number of tokens that a step computes, and of its requests."""
+    """The number of tokens that a step computes, of its requests, and of the `slots` that each of
+    these needs for drafts."""
 
     tokens: int
     requests: int
+    slots: int = 0
 
 
 class Played(NamedTuple):

@@ -140,14 +140,6 @@ class EnginePlan(PlanPart, frozen=True):
         return self.counted_from == "given"
 
     @property
-    def draft_slots(self) -> int:
-        """The number of slots of a step's budget that each of its requests needs beside its tokens,
-        for drafts (`SpeculativeConfig.max_num_new_slots_for_drafting`)."""
-        slots = {"draft model": 1, "parallel draft model": self.drafts}
-        slots["parallel eagle"] = self.drafts - 1
-        return slots.get(self.drafter, 0) if self.drafts else 0
-
-    @property
     def stages(self) -> int:
         """The number of pipeline stages."""
         return 1 + max((layer.stage for layer in self.layers), default=0)
