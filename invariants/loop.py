@@ -113,9 +113,10 @@ def _why_unanswered(played: Played) -> Iterator[Excuse]:
 )
 def sent_request_reaches_the_loop(played: Played) -> Iterator[Judged]:
     """A thread reads the messages of clients and prepares their requests for the loop. A front
-    sends what its engine can serve, so no request is lost on the way, and none is refused."""
+    sends what its engine can serve, so no request is lost on the way, and none is refused. Nobody
+    waits for one whose client has gone."""
     for one in played.requests:
-        yield holds_if(not one.lost) or because(
+        yield holds_if(one.gone or not one.lost) or because(
             reason("read", "the engine has read all messages of its clients"),
             reason(
                 "lost",
@@ -127,7 +128,7 @@ def sent_request_reaches_the_loop(played: Played) -> Iterator[Judged]:
 
 
 OFFLINE = release("only the front of a server learns it")
-"""vllm#46747 itself mends `AsyncLLM` alone."""
+"""What vLLM did when vllm#46747 had mended `AsyncLLM` alone."""
 
 
 @check(

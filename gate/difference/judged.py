@@ -85,7 +85,7 @@ class Key(NamedTuple):
     @property
     def dies_of(self) -> tuple[str, ...]:
         """What an engine died of, whatever the event and the cache groups were."""
-        return self.signature.check, self.by, self.death, self.statement
+        return self.signature.check, self.by, self.death, self.statement, self.promise
 
     @property
     def words(self) -> str:

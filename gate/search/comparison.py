@@ -495,7 +495,8 @@ class Comparison:
     def _is_introduced(self, key: Key) -> bool:
         """Whether a break is told. A death is told once, whatever engines die of it."""
         told = (one.found.key for one in self.introduced)
-        return any(each == key or (key.death and each.dies_of == key.dies_of) for each in told)
+        named = bool(key.statement)  # an endless call has none
+        return any(each == key or (named and each.dies_of == key.dies_of) for each in told)
 
     def of_base(self) -> Iterator[tuple[Class, Confirmed]]:
         """What became on head of each break of base that both do not show in one run. It is mended

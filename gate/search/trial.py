@@ -92,6 +92,8 @@ class Trial:
         self.on_base |= other.on_base
         self.beside |= other.beside
         self.explained &= other.explained
+        self.ends |= other.ends
+        self.reason = self.reason or other.reason
 
     def add_search(self, taken: Iterable[Pair]) -> None:
         """Add the runs of the search."""

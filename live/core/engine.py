@@ -28,6 +28,7 @@ from kvproof.live.observer import shown
 from kvproof.live.observer.hooks import around
 from kvproof.live.observer.view import HashedTokens
 from kvproof.live.step_output import END_ID
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import Fact
 from kvproof.model.facts.startup import StartedGroup
 from kvproof.model.plans.engine import EnginePlan
@@ -301,6 +302,9 @@ class Engine:
         """Give the engine vLLM's cache of images, without images."""
         memory = FakeSpace(mm_processor_cache_gb=1)
         made = adapt.first(IMAGES)(FakeSpace(get_multimodal_config=lambda: memory))
+        if not hasattr(self.core, "mm_receiver_cache"):
+            why = "An engine of this vLLM keeps its images elsewhere"
+            raise AdapterDrift(why, "EngineCore.mm_receiver_cache")
         self.core.mm_receiver_cache = made
 
     def add(self, request: EngineCoreRequest) -> Any:

@@ -215,7 +215,9 @@ class Episode:
         """Record a message that the engine takes."""
         kind, what = message
         if kind.name == "ADD":
-            self.clients[what[0].request_id].got += 1
+            client = self.clients[what[0].request_id]
+            client.got += 1
+            client.taken = True  # also where the engine ends before it has taken all
             if self.observed is not None:
                 self.observed.arrive(what[0], text_of(what[0]))
         elif kind.name == "UTILITY" and self.engine.is_ending:
