@@ -148,11 +148,15 @@ class Outputs(queue.Queue[Any]):
 
 
 class Thread:
-    """A thread of an engine. It works when it is told to, until its function returns."""
+    """A thread of an engine. It works when it is told to, until its function returns. The engine
+    waits for none of the events that it is given."""
 
     def __init__(self, target: Callable[..., None], args: Iterable[Any] = (), **_: Any) -> None:
         self.name, self._work = target.__name__, partial(target, *args)
         self.has_ended = False
+        for each in args:
+            if isinstance(each, threading.Event):
+                each.set()
 
     def start(self) -> None:
         """Do nothing yet."""
@@ -185,8 +189,7 @@ class Sockets:
 
     def making_threads(self) -> AbstractContextManager[None]:
         """Keep the threads that an engine starts, which then do nothing, until the block ends."""
-        fakes = {"Thread": self._thread, "Event": _happened}
-        names = {"threading": SimpleNamespace(**vars(threading) | fakes)}
+        names = {"threading": SimpleNamespace(**vars(threading) | {"Thread": self._thread})}
         return replaced(core, names)
 
     def _thread(self, *args: Any, **kwargs: Any) -> Thread:
@@ -217,10 +220,3 @@ class Sockets:
         end.flush()
         while end.left:
             yield end.left.popleft()
-
-
-def _happened() -> threading.Event:
-    """An event for which nobody has to wait."""
-    event = threading.Event()
-    event.set()
-    return event
