@@ -168,6 +168,21 @@ def test_the_search_goes_on_where_the_sides_part() -> None:
     assert len(found.names) > limit
 
 
+def test_runs_in_which_the_sides_part_leave_time_for_the_others() -> None:
+    """Where base and head part in each run, further runs of these kinds take half of the steps."""
+
+    def parts(mark: int) -> Callable[[Workload], Result]:
+        return lambda each: replace(parting(knowing)(each, mark), steps=10)
+
+    limit = len(workloads.of_presets(0))
+    with compared(parts(1), parts(2)) as found:
+        searching(found, fails=lambda: len(found.names) > limit).run()
+    further = ["like" in name for name in found.names]
+    assert sum(further) > limit / 3
+    for driven in range(1, len(further)):
+        assert 2 * sum(further[:driven]) <= driven + 2 * search.SAMPLED_AT_ONCE
+
+
 @pytest.mark.usefixtures("_known_by_few")
 def test_the_search_goes_on_while_a_changed_statement_was_not_executed() -> None:
     """But for one that only raises an exception, which is not awaited."""

@@ -12,6 +12,7 @@ the time.
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import count, islice
@@ -52,6 +53,8 @@ show a difference of base and head, of which there was none (docs/explanation/ju
 PLANS_NAMED = 15
 """How many they have where the changed lines name what only plans have: clusters execute such a
 change too, but without what it is about."""
+
+APART = "runs in which base and head part"
 
 Show = Callable[[str], None]
 
@@ -123,6 +126,7 @@ class Search:
         self.missing: list[str] = []
         self.left_s = 0.0
         self._took: dict[str, tuple[int, float]] = {}
+        self._steps: Counter[str] = Counter()
         self.cut_short = False
         self._due = True
         self._known = (0, False)
@@ -357,9 +361,13 @@ class Search:
         self._some(engines, "engines again", SAMPLED_AT_ONCE if self.sized else 1)
 
     def _where_they_differ(self) -> None:
-        """Further runs of the kinds in which base and head part."""
-        while not self._over() and (these := self.differing.take(SAMPLED_AT_ONCE)):
-            self._drive(these, "runs in which base and head part")
+        """Further runs of the kinds in which base and head part, in no more steps than all others:
+        where the sides part in most kinds, there is still time for what head is judged by."""
+        while not self._over() and 2 * self._steps[APART] <= self._steps.total():
+            these = self.differing.take(SAMPLED_AT_ONCE)
+            if not these:
+                return
+            self._drive(these, APART)
 
     def _nearest(self) -> list[str]:
         """The connectors whose plans come first: those that reach a changed function of connectors,
@@ -477,6 +485,7 @@ class Search:
             self.comparison.confirm(names)
             number, took_s = self._took.get(what, (0, 0.0))
             self._took[what] = number + len(part), took_s + perf_counter() - begin
+            self._steps[what] += sum(self.comparison.on_head[name].steps for name in names)
             self.weighing.early(self._may_weigh)
         return len(left)
 
