@@ -275,8 +275,8 @@ def test_what_comes_only_with_the_cause_of_another_finding_is_new(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without a request that is aborted this run ends earlier, by another finding. But what it dies
-    of comes with the failure alone, and not with what the first finding needs. Where this needs the
-    failure, too, no run can show it without."""
+    of comes with the failure alone, and not with what the first finding needs. This is so, too,
+    where the first finding needs both: no run shows that what it dies of needs more than one."""
     kept = {
         FILES: [KnownPlan(DIES, ABORTED, WHERE, ("aborts",))],
         "other": [KnownPlan(WAITS_TOO.signature.check, FAILED, "", ("failures",))],
@@ -293,7 +293,7 @@ def test_what_comes_only_with_the_cause_of_another_finding_is_new(
 
     assert likeness(replace(DIED, plan=OF_TWO), driven) == Likeness(FILES)
     kept[FILES] = [KnownPlan(DIES, OF_TWO, WHERE, ("aborts", "failures"))]
-    assert likeness(replace(DIED, plan=OF_TWO), driven) == Likeness(FILES, at_work=True)
+    assert likeness(replace(DIED, plan=OF_TWO), driven) == Likeness(FILES)
 
 
 def _has(run: Planned, kind: type) -> bool:

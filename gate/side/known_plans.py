@@ -125,19 +125,16 @@ def is_at_work(
     driven: Drives,
     earlier: tuple[Break, ...] = (),
     causes: int = CAUSES_MAX,
-    first_needs: tuple[str, ...] = (),
 ) -> bool:
     """Whether a break comes again in its run, and without any one of the ingredients of this plan
     neither it comes nor one of the `earlier` breaks, whose ingredients the run is without. So many
-    `causes` are looked for in all; that of the first break needs `first_needs`. Where no ingredient
-    is named, nothing was tried."""
+    `causes` are looked for in all. Where no ingredient is named, nothing was tried."""
     run = found.plan
     assert run is not None
-    first_needs = first_needs or plan.needs
     runs = [_without(name, run) for name in plan.needs]
     if plan.instead and isinstance(run, Play):
         runs.append(replace(run, connector=plan.instead))
-    if not at_work(runs, partial(_is_kept, (*earlier, found), driven, causes, first_needs)):
+    if not at_work(runs, partial(_is_kept, (*earlier, found), driven, causes)):
         return False
     first, *_ = (*earlier, found)
     assert first.plan is not None
@@ -156,17 +153,10 @@ def _driven(run: Planned, driven: Drives, first: Planned) -> Result | None:
     return driven(run, own=own)
 
 
-def _is_kept(
-    found: tuple[Break, ...],
-    driven: Drives,
-    causes: int,
-    first_needs: tuple[str, ...],
-    run: Planned,
-) -> bool:
+def _is_kept(found: tuple[Break, ...], driven: Drives, causes: int, run: Planned) -> bool:
     """Whether a run came to its end and judged the checks of these breaks, which hold. If it breaks
     one of them, or something else ends it, this is said of the run without that: then all that it
-    breaks has to be known, and what did not come again in it comes without what ends it, too, or
-    its cause needs this."""
+    breaks has to be known, and what did not come again in it comes without what ends it, too."""
     assert found[0].plan is not None
     shown = _driven(run, driven, found[0].plan)
     if shown is None:
@@ -180,27 +170,17 @@ def _is_kept(
         bool(left)
         and len(found) < causes
         and all(
-            _is_known(dataclasses.replace(each, plan=run), driven, found, first_needs, bool(broken))
+            _is_known(dataclasses.replace(each, plan=run), driven, found, bool(broken))
             for each in left
         )
     )
 
 
-def _is_known(
-    found: Break,
-    driven: Drives,
-    earlier: tuple[Break, ...],
-    first_needs: tuple[str, ...],
-    comes_again: bool,
-) -> bool:
+def _is_known(found: Break, driven: Drives, earlier: tuple[Break, ...], comes_again: bool) -> bool:
     similar = (plan for _, plan in _similar(found, driven))
     return any(
-        is_at_work(plan, found, driven, earlier, first_needs=first_needs)
-        and (
-            comes_again
-            or {*plan.needs} <= {*first_needs}
-            or _comes_without(plan, earlier[0], driven)
-        )
+        is_at_work(plan, found, driven, earlier)
+        and (comes_again or _comes_without(plan, earlier[0], driven))
         for plan in similar
     )
 
