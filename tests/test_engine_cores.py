@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from itertools import count, islice
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +30,7 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Played
 from kvproof.model.facts.startup import Startup
 from kvproof.model.plans.engine import EnginePlan, Layer, given, lines
-from kvproof.model.plans.messages import More, Pause, Resume, Send, Stop
+from kvproof.model.plans.messages import Cancel, More, Pause, Resume, Send, Stop
 from kvproof.model.plans.random_engines import COUNTED, random_engine
 from kvproof.model.traces.trace import PlanRun, write_in
 from tests import fake_sides, in_vllm
@@ -250,6 +250,89 @@ def test_a_request_that_cannot_be_prepared_ends_with_an_error(
         {"r0": ("error",), "r1": ("length",)},
     )
     assert {each.invariant for each in broken(seen)} == {"sent_request_reaches_the_loop"}
+
+
+@pytest.mark.live
+def test_a_request_that_kvproof_cannot_prepare_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread of vLLM would answer it with an error, as one that vLLM cannot prepare."""
+    taken, right = takes(), "self.executor.submit(self._create_grammar, request)"
+    place = "vllm.v1.structured_output:StructuredOutputManager.grammar_init"
+    in_vllm.line(place, right, f"{right[:-1]}, request)")(monkeypatch)
+    with pytest.raises(AdapterDrift, match=r"Grammars\.submit"):
+        taken(given((Send(0, "r0", 0, 3, 1, grammar="compiles"),)))
+
+
+@pytest.mark.live
+def test_a_request_may_be_dropped_if_its_client_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drops(right: Any, self: Any, request: Any) -> Any:
+        assert request.request_id != "r0"
+        return right(self, request)
+
+    in_vllm.around("vllm.v1.engine.core:EngineCore.preprocess_add_request", drops)(monkeypatch)
+    seen = takes()(given((Send(0, "r0", 0, 3, 1), Cancel(0, "r0"), Send(0, "r1", 0, 3, 1))))[-1]
+    assert [(each.gone, each.lost) for each in seen.requests] == [(True, 1), (False, 0)]
+    assert not [*broken(seen)]
+
+
+@pytest.mark.live
+def test_what_the_loop_took_is_judged_also_where_the_engine_ends_in_the_same_round() -> None:
+    seen = takes()(given((Send(0, "r0", 0, 3, 1), Stop(0, drain=False))))[-1]
+    assert seen.exited
+    assert [(each.name, each.ends) for each in seen.requests] == [("r0", ("abort",))]
+
+
+@pytest.mark.live
+def test_an_engine_that_keeps_its_images_elsewhere_is_no_defect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def elsewhere(right: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        right(self, *args, **kwargs)
+        self.images = vars(self).pop("mm_receiver_cache")
+
+    takes()
+    in_vllm.around("vllm.v1.engine.core:EngineCore.__init__", elsewhere)(monkeypatch)
+    with pytest.raises(AdapterDrift, match="keeps its images elsewhere"):
+        takes()(given((Send(0, "r0", 0, 3, 1, forgotten=True),)))
+
+
+@pytest.fixture
+def sockets() -> Any:
+    pytest.importorskip("vllm")
+    return importlib.import_module("kvproof.live.core.sockets").Sockets()
+
+
+def process_input_sockets(ready: Event, read: list[str], text: str) -> None:
+    """A thread of the name of the one that reads messages."""
+    assert not ready.is_set(), "only the thread sets it"
+    ready.set()
+    read.append(text)
+
+
+@pytest.mark.live
+def test_a_thread_of_an_engine_works_with_all_that_it_is_given(sockets: Any) -> None:
+    core = importlib.import_module("vllm.v1.engine.core")
+    ready, read = Event(), list[str]()
+    with sockets.making_threads():
+        named = {"read": read, "text": "message"}
+        core.threading.Thread(target=process_input_sockets, args=[ready], kwargs=named).start()
+    assert ready.wait(), "the engine waits for it, and goes on"
+    sockets.read()
+    assert (ready.is_set(), read) == (True, ["message"])
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("works", [takes, process_input_sockets])
+def test_a_thread_that_would_never_work_is_no_defect(
+    works: Callable[..., Any], sockets: Any
+) -> None:
+    """Of another function, or a second one of a known function."""
+    core = importlib.import_module("vllm.v1.engine.core")
+    with sockets.making_threads():
+        core.threading.Thread(target=process_input_sockets)
+        with pytest.raises(AdapterDrift, match=works.__name__):
+            core.threading.Thread(target=works, daemon=True)
 
 
 @pytest.mark.live

@@ -1,5 +1,6 @@
 """The real engine core on fake workers, and the messages that come to it."""
 
+import functools
 import queue
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -15,7 +16,7 @@ from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequest, EngineCoreReque
 from vllm.v1.engine.core import EngineCoreProc, MsgpackDecoder, MsgpackEncoder
 from vllm.v1.engine.utils import EngineZmqAddresses
 
-from kvproof.live import adapt, contract_check
+from kvproof.live import adapt, blame, contract_check
 from kvproof.live.contract.features import KIT
 from kvproof.live.core.caches import Caches
 from kvproof.live.core.executor import LAYOUTS, POOLING, Executor
@@ -139,8 +140,25 @@ def core_of(config: Any, executor: Executor, kind: type[Core] = Core) -> Any:
         executor.spare(error)
         raise
     core.sockets, core.output_queue = sockets, Outputs()
+    core.preprocess_add_request = _spared(core.preprocess_add_request, executor)
     around(core.scheduler, "schedule", lambda *_: adapt.order_ended(core.scheduler))
     return core
+
+
+def _spared(prepare: Callable[..., Any], executor: Executor) -> Callable[..., Any]:
+    """The function that prepares a request. The thread that calls it answers any exception with an
+    error; one that kvproof caused is AdapterDrift, which it passes on."""
+
+    @functools.wraps(prepare)
+    def prepared(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return prepare(*args, **kwargs)
+        except Exception as error:
+            blame.spare(error)
+            executor.spare(error)
+            raise
+
+    return prepared
 
 
 class Store(Protocol):

@@ -2,9 +2,10 @@
 engine that read and write them.
 
 The threads run vLLM's own functions. Each is called when there may be work, and gives up where it
-would wait. As ZeroMQ does, a socket copies small frames at once and sends a large one from the
-buffer that it was given. The first frame of a message, which has all but the tensors, counts as
-large: it leaves when the next message comes, and until then its buffer may not be used again.
+would wait. ZeroMQ copies a small frame at once, and sends a large one from the buffer that it was
+given. Here the first frame of a message, which has all but the tensors, counts as large whatever
+its size, because a real message may be: it leaves when the next one comes, and until then its
+buffer may not be used again. All other frames are copied at once.
 """
 
 import queue
@@ -149,14 +150,21 @@ class Outputs(queue.Queue[Any]):
 
 class Thread:
     """A thread of an engine. It works when it is told to, until its function returns. The engine
-    waits for none of the events that it is given."""
+    waits for none of the events that the function is given."""
 
-    def __init__(self, target: Callable[..., None], args: Iterable[Any] = (), **_: Any) -> None:
-        self.name, self._work = target.__name__, partial(target, *args)
+    def __init__(
+        self,
+        target: Callable[..., None],
+        args: Iterable[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        named = kwargs or {}
+        self._work = partial(target, *args, **named)
         self.has_ended = False
-        for each in args:
+        for each in (*args, *named.values()):
             if isinstance(each, threading.Event):
-                each.set()
+                each.wait = lambda *_, **__: True  # type: ignore[method-assign]
 
     def start(self) -> None:
         """Do nothing yet."""
@@ -192,9 +200,14 @@ class Sockets:
         names = {"threading": SimpleNamespace(**vars(threading) | {"Thread": self._thread})}
         return replaced(core, names)
 
-    def _thread(self, *args: Any, **kwargs: Any) -> Thread:
-        made = Thread(*args, **kwargs)
-        return self._threads.setdefault(made.name, made)
+    def _thread(self, target: Callable[..., None], **kwargs: Any) -> Thread:
+        """Make a thread. Raises AdapterDrift where it is none of the two that are driven: it would
+        never work, and what depends on it would look like a mistake of vLLM."""
+        name = getattr(target, "__name__", type(target).__name__)
+        if name not in (INPUT, OUTPUT) or name in self._threads:
+            raise AdapterDrift(f"An engine of this vLLM starts one more thread, {name}", name)
+        made = self._threads[name] = Thread(target, **kwargs)
+        return made
 
     def send(self, message: Sequence[bytes]) -> None:
         """Send a message to the engine, which reads it later."""
