@@ -84,6 +84,20 @@ def test_what_head_breaks_again_and_base_does_not_is_introduced(compare: Any) ->
     assert (len(found.introduced), len(found.head.driven)) == (2, before)
 
 
+@pytest.mark.parametrize(("statement", "deaths"), [("assert block", 1), ("", 2)])
+def test_a_death_is_told_once_and_calls_that_do_not_end_are_told_apart(
+    compare: Any, statement: str, deaths: int
+) -> None:
+    """Such a call stops at no statement of its own."""
+    found = compare(nothing, shows(*(dying(each, statement) for each in ("Free", "Take"))), RUN)
+    assert len(told(found)) == deaths
+
+
+def dying(event: str, statement: str) -> Break:
+    """A break by which an engine dies in one function, after this event."""
+    return replace(broken("engine_survives", event), death="in schedule", statement=statement)
+
+
 @pytest.mark.parametrize("where", [", again", "part 2", "variants from 40"])
 def test_what_base_breaks_around_it_is_not_introduced(compare: Any, where: str) -> None:
     """In a variant, too, where head breaks it in few fresh runs."""

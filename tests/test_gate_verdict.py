@@ -534,6 +534,18 @@ def test_what_head_does_more_often_and_nobody_weighed_is_not_green(
     assert told in gate.not_run
 
 
+def test_what_is_told_is_not_named_as_chance_too(
+    judged: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been weighed, and told by other runs later."""
+    both = [CRASH.need, LEAK.need]
+    monkeypatch.setattr(Needs, "confirm", lambda self: self.not_more.extend(both) or iter(()))
+    gate = judged(nothing, shows(CRASH))
+    assert [each.invariant for each in gate.findings] == [CRASH.signature.check]
+    perhaps = [line for line in gate.not_run if line.startswith("seen more often on head")]
+    assert [LEAK.signature.check in line for line in perhaps] == [True]
+
+
 def test_what_is_not_red_says_how_many_real_defects_the_gate_finds(
     judged: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

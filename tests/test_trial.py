@@ -148,6 +148,19 @@ def test_what_base_breaks_too_needs_more_runs_as_it_has_many_trials(runs: int, t
     assert trial.is_told is told
 
 
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_what_a_trial_could_not_ask_is_not_told_by_others(side: str) -> None:
+    trial, ended = (Trial(CRASH, lambda _: ()) for _ in range(2))
+    for _ in range(FEWEST):
+        both = result("run", records=(HELD,)), result("run", CRASH, records=(BROKE,))
+        trial.add(*both, fresh=True)
+    why = {each: "it has ended" * (each == side) for each in ("base", "head")}
+    ended.add(*(result("run", reason=each) for each in why.values()), fresh=True)
+    assert trial.is_told
+    trial.join(ended)
+    assert not trial.is_told
+
+
 def test_a_second_trial_of_a_break_takes_other_runs_than_the_first() -> None:
     """Else each of its runs would count twice, and four be as good as eight."""
     other, drawn = replace(RUN, name="finding y"), list[int]()
