@@ -41,12 +41,6 @@ def every_request_ends(fact: Waits | RequestsEnded, past: Past) -> Iterator[Judg
             "the load of {tokens} tokens that it waits for was never reported",
             tokens=load.tokens,
         )
-    elif loading := [name for name in fact.others if name in past.loads]:
-        why = reason(
-            "beside_load",
-            "no load of it is under way; {first} has blocks, and its load was never reported",
-            first=loading[0],
-        )
     elif fact.behind:
         why = reason("behind", "it is behind {first}, which lacks a copy", first=fact.behind)
     elif fact.lacks_copies:
@@ -58,6 +52,12 @@ def every_request_ends(fact: Waits | RequestsEnded, past: Past) -> Iterator[Judg
             copies=fact.copies,
             free=fact.free,
             others=len(fact.others),
+        )
+    elif loading := [name for name in fact.others if name in past.loads]:
+        why = reason(
+            "beside_load",
+            "no load of it is under way; {first} has blocks, and its load was never reported",
+            first=loading[0],
         )
     elif kept := [name for name in fact.others if name in past.sends]:
         why = reason(

@@ -3,12 +3,14 @@ here.
 
 kvproof caused an exception that its own code raises, that tells its own code of a missing name or
 argument, that names an attribute or argument that one of its fakes lacks, or that says that an
-object of kvproof has the wrong type. What vLLM's code
-misses in vLLM is a mistake of vLLM, also where the contract has the name: who renames something,
-and forgets one place, has broken it. An attribute that the constructor of vLLM should have set, as
-that of the engine core, is vLLM's. Any other exception is the death of an engine, or of a connector
-in it. (Some fakes raise AdapterDrift themselves for missing attributes.) What the device of the
-connector kit raises is meant for the connector: a store that fails, a wait without end.
+object of kvproof has the wrong type. The object that it stands for might have the right one, and
+nobody can say whether vLLM gave it to the wrong function: such a run says nothing, and so its
+verdict is UNKNOWN. What vLLM's code misses in vLLM is a mistake of vLLM, also where the contract
+has the name: who renames something, and forgets one place, has broken it. An attribute that the
+constructor of vLLM should have set, as that of the engine core, is vLLM's. Any other exception is
+the death of an engine, or of a connector in it. (Some fakes raise AdapterDrift themselves for
+missing attributes.) What the device of the connector kit raises is meant for the connector: a store
+that fails, a wait without end.
 """
 
 import dataclasses

@@ -59,6 +59,7 @@ from kvproof.model.facts.connectors import (
     TierLoads,
     TierNotified,
     TokensLookedUp,
+    Waits,
     Written,
     WrittenSlot,
 )
@@ -124,6 +125,14 @@ def test_a_load_may_fail_only_where_something_was_lost_during_it() -> None:
         tally = Tally()
         assert not list(broken([load, lost, failed], Past(), tally))
         assert tally.excused == {"loads_do_not_fail": 1}
+
+
+@pytest.mark.parametrize(("copies", "why"), [(2, "no_copy"), (0, "beside_load")])
+def test_a_request_that_lacks_room_for_a_copy_says_so_beside_a_load(copies: int, why: str) -> None:
+    load = Promised("r1", 0, 8, later=True)
+    waits = Waits("r0", "WAITING", 9, needs=1, copies=copies, free=1, others=("r1",))
+    [found] = broken([load, waits], Past())
+    assert [each.kind for each in found.reasons] == ["waits", why]
 
 
 def test_a_shorter_offer_has_the_fewest_excuses_that_some_earlier_prompt_leaves() -> None:
