@@ -53,7 +53,7 @@ IN_LOOPS = re.compile(
 )
 """What names say that the code is about something that only plans of the loop have."""
 
-OF_ENGINES = {"pools": re.compile("pooling|pooler_output|runner_type"), "drafts": TRAITS["drafter"]}
+MODELS = {"pools": re.compile("pooling|pooler_output|runner_type"), "drafts": TRAITS["drafter"]}
 """What names say that the code is about a kind of models of engine cores (`Engines.about`). Only
 these pool, and only these have each kind of drafter."""
 
@@ -120,10 +120,9 @@ def in_loops(functions: Iterable[ChangedFunction]) -> bool:
     return any(map(IN_LOOPS.search, words_of(functions)))
 
 
-def of_engines(functions: Iterable[ChangedFunction]) -> list[str]:
+def models(functions: Iterable[ChangedFunction]) -> tuple[str, ...]:
     """The kinds of models of engine cores that the changed statements of these functions name."""
-    words = words_of(functions)
-    return [kind for kind, names in OF_ENGINES.items() if any(map(names.search, words))]
+    return _matching(MODELS, words_of(functions))
 
 
 def named(functions: Iterable[ChangedFunction]) -> frozenset[str]:

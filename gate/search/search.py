@@ -98,8 +98,8 @@ class Search:
         self.statements = [key for each in ours for key in each.statements]
         self.connected = [each.key for each in ours if each.part in CONNECTED]
         self.paired = [each.key for each in ours if each.part == NIXL]
-        self.of_engines = named_features.of_engines(ours)
-        in_loops = named_features.in_loops(ours) or "pools" in self.of_engines
+        self.models = named_features.models(ours)
+        in_loops = named_features.in_loops(ours) or "pools" in self.models
         self.sized = bool(parts & STARTED) or in_loops
         self.loop_only = parts <= {LOOP}
         self.named = named_features.named(ours)
@@ -187,7 +187,7 @@ class Search:
     def _part_of_engines(self, part: int) -> list[Workload]:
         """Random engines; before them those with the kinds of models that the change names."""
         seed = self.comparison.seed
-        return [workloads.of_engines(seed, part, kind) for kind in (*self.of_engines, "")]
+        return [workloads.of_engines(seed, part, kind) for kind in (*self.models, "")]
 
     def _look_at_connectors(self, homes: Sequence[bool]) -> list[str]:
         """Drive connectors that vLLM ships: those whose code is changed (`homes` has True), the
@@ -265,7 +265,7 @@ class Search:
 
     def run(self) -> None:
         """Search. Raises Ended, and KeyboardInterrupt."""
-        nearest, engines = self._nearest(), self._of_engines()
+        nearest, engines = self._nearest(), self._more_engines()
         number = PLANS_NAMED if self.in_plans.intersection(nearest) else PLANS_FIRST
         rounds = ceil(number / max(len(nearest), 1))
         first = [*islice(self._plans(nearest), rounds * len(nearest))]
@@ -396,7 +396,7 @@ class Search:
         }
         return [name for name in names if name in near] or names
 
-    def _of_engines(self) -> Iterator[Workload]:
+    def _more_engines(self) -> Iterator[Workload]:
         """Further engines, without end, where they reach what is changed."""
         for part in count(1) if self.engines else ():
             yield from self._part_of_engines(part)

@@ -139,6 +139,11 @@ def _with_room_for_images(plan: ConnectorPlan) -> ConnectorPlan:
     return replace(plan, encoder_tokens=ROOM) if plan.encoder_tokens else plan
 
 
+def _in_one_step(plan: ConnectorPlan) -> Any:
+    """A step has room for all tokens of each prompt, and the encoder cache for all its images."""
+    return _room("chunk_tokens")(_with_room_for_images(plan))
+
+
 def _with_whole_blocks(plan: ConnectorPlan) -> Any:
     """Each prompt ends at the end of a block."""
     size = max(group.block_size for group in plan.engine.groups)
@@ -307,7 +312,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "loops_that_stand": _leave_out(Stand),
         "resets_in_a_row": _with_a_step_between_resets,
         # Of an engine.
-        "chunked_prompts": lambda plan: _room("chunk_tokens")(_with_room_for_images(plan)),
+        "chunked_prompts": _in_one_step,
         "drafts": _with_no_drafter,
         "hits_inside_blocks": _engine(match_unit=0),
         "host_buffers": _plan(buffered=False),
