@@ -123,7 +123,7 @@ def renamed(folder: Path, old: str, new: str) -> Path:
 def test_a_renamed_attribute_of_vllm_is_followed_in_one_line(tree: Path, tmp_path: Path) -> None:
     vllm = renamed(tmp_path, "num_preemptions", "preemption_count")
     sampled = ("kvproof", "sample", "--machine", "live", "--config", "full-evicting", "--json")
-    contract = tree / "live" / "contract" / "table_core.py"
+    contract = tree / "live" / "contract" / "contract.toml"
     was, now = '"Request.num_preemptions"', '"Request.preemption_count as num_preemptions"'
     text = contract.read_text(encoding="utf-8")
     assert text.count(was) == 1

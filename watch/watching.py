@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 from kvproof.invariants.registry import severity_of
 from kvproof.live.contract.lookup import Missing, first_place
-from kvproof.live.contract.table_watch import ENTRIES
+from kvproof.live.contract.table import things_of
 from kvproof.live.observer.hooks import MISTAKES, around
 from kvproof.model.errors import UsageError
 from kvproof.model.finding import Finding
@@ -316,7 +316,7 @@ def gap(scheduler: Any) -> str:
         except (AttributeError, LookupError):
             raise Missing from None
 
-    for entry in ENTRIES:
+    for entry in things_of("watching"):
         if first_place(entry.places, found)[0] is None:
             lacks = f"this vLLM has no {entry.name}, needed to watch it ({entry.used_for})"
             return f"{lacks}. Use kvproof doctor to see what it lacks"

@@ -1,7 +1,6 @@
 """One entry of the contract: something of vLLM that the adapter uses."""
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 _PARTS = re.compile(
@@ -80,22 +79,3 @@ class Entry(NamedTuple):
     def name(self) -> str:
         """The name of the entry: its first place, which is that of the newest release."""
         return self.places[0].name
-
-
-def entries(feature: str, *lines: tuple[str, str]) -> tuple[Entry, ...]:
-    """The entries of a feature. `|` separates alternative places."""
-    return tuple(
-        Entry(feature, tuple(map(place, places.split(" | "))), used_for)
-        for places, used_for in lines
-    )
-
-
-def shared(feature: str, known: Iterable[Entry], *names: str) -> tuple[Entry, ...]:
-    """The entries of these names, which other features have too."""
-    of_names = {entry.name: entry for entry in known}
-    return tuple(of_names[name]._replace(feature=feature) for name in names)
-
-
-def alike(pattern: str, used_for: str, *names: str) -> list[tuple[str, str]]:
-    """Lines for `entries` that differ in a name alone, for which `*` stands in the pattern."""
-    return [(pattern.replace("*", name), used_for) for name in names]
