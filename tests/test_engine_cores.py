@@ -2,9 +2,11 @@
 
 import importlib
 import json
+import queue
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from threading import Event, Lock
@@ -333,6 +335,29 @@ def test_a_thread_that_would_never_work_is_no_defect(
         core.threading.Thread(target=process_input_sockets)
         with pytest.raises(AdapterDrift, match=works.__name__):
             core.threading.Thread(target=works, daemon=True)
+
+
+@pytest.mark.live
+def test_a_thread_that_collects_until_nothing_comes_is_told_so_once() -> None:
+    """It would lose what it has collected if it gave up, and never end if it was told so always."""
+    pytest.importorskip("vllm")
+    fakes, clock = map(importlib.import_module, FAKES)
+    answers, poller, socket = fakes.Outputs(), fakes.Poller(), fakes.Socket()
+    poller.register(socket)
+    for _ in range(2):
+        answers.put((0, "answer"))
+        socket.arrived.append([b"message"])
+        assert (answers.get(timeout=1)[1], [*poller.poll(1)]) == ("answer", [(socket, 1)])
+        socket.recv_multipart()
+        with pytest.raises(queue.Empty):
+            answers.get_nowait()
+        assert not poller.poll(1)
+        for waits in answers.get_nowait, partial(poller.poll, 1), answers.get, poller.poll:
+            with pytest.raises(clock.ThreadIdle):
+                waits()
+
+
+FAKES = "kvproof.live.core.sockets", "kvproof.live.fakes.clock"
 
 
 @pytest.mark.live

@@ -2,10 +2,12 @@
 engine that read and write them.
 
 The threads run vLLM's own functions. Each is called when there may be work, and gives up where it
-would wait. ZeroMQ copies a small frame at once, and sends a large one from the buffer that it was
-given. Here the first frame of a message, which has all but the tensors, counts as large whatever
-its size, because a real message may be: it leaves when the next one comes, and until then its
-buffer may not be used again. All other frames are copied at once.
+would wait for ever. A wait with a timeout ends once without anything, so that a function which
+collects messages until none comes does what it has to do with them. ZeroMQ copies a small frame at
+once, and sends a large one from the buffer that it was given. Here the first frame of a message,
+which has all but the tensors, counts as large whatever its size, because a real message may be: it
+leaves when the next one comes, and until then its buffer may not be used again. All other frames
+are copied at once.
 """
 
 import queue
@@ -67,6 +69,8 @@ class Socket:
 
     def recv_multipart(self, flags: int = 0, copy: bool = True, track: bool = False) -> list[Any]:  # noqa: ARG002
         """Read the next message."""
+        if not self.arrived:
+            raise zmq.Again if flags & zmq.NOBLOCK else ThreadIdle
         frames = self.arrived.popleft()
         return [*frames] if copy else [zmq.Frame(each) for each in frames]
 
@@ -116,16 +120,18 @@ class Poller:
 
     def __init__(self) -> None:
         self.sockets: list[Socket] = []
+        self._waited = False
 
     def register(self, socket: Socket, *_: Any) -> None:
         """Ask for a socket from now on."""
         self.sockets.append(socket)
 
-    def poll(self, *_: Any) -> Sequence[tuple[Socket, int]]:
+    def poll(self, timeout: float | None = None) -> Sequence[tuple[Socket, int]]:
         """The sockets that have messages."""
         ready = [(each, zmq.POLLIN) for each in self.sockets if each.arrived]
-        if not ready:
+        if not ready and (timeout is None or timeout < 0 or self._waited):
             raise ThreadIdle
+        self._waited = not ready
         return ready
 
 
@@ -135,6 +141,7 @@ class Outputs(queue.Queue[Any]):
     def __init__(self) -> None:
         super().__init__()
         self.noted: Callable[[Any], None] = lambda _: None
+        self._waited = False
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
         """Add what is for one of the clients."""
@@ -143,9 +150,11 @@ class Outputs(queue.Queue[Any]):
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """The next of what is to be sent, for the thread that sends it."""
-        if not self.qsize():
+        is_empty = not self.qsize()
+        if is_empty and ((block and timeout is None) or self._waited):
             raise ThreadIdle
-        return super().get(block, timeout)
+        self._waited = is_empty
+        return super().get(block=False)
 
 
 class Thread:
