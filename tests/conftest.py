@@ -4,6 +4,7 @@
 installed one).
 """
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -107,6 +108,15 @@ def _no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """A busy machine prints what an idle one prints: nothing is said because something takes
     long."""
     monkeypatch.setattr(live_line, "LINE_EVERY_S", 1e6)
+
+
+@pytest.fixture
+def compare() -> Iterator[Callable[..., Any]]:
+    """Compare two sides made by hand until the test ends (`fake_sides.compared`)."""
+    from tests.fake_sides import compared
+
+    with contextlib.ExitStack() as stack:
+        yield lambda *given: stack.enter_context(compared(*given))
 
 
 @pytest.fixture

@@ -106,13 +106,18 @@ OTHER = follow(FULL, "fault y", CRASH.events)
 
 
 @contextmanager
-def compared(base: Does | FakeSide, head: Does | FakeSide, seed: int = 0) -> Iterator[Comparison]:
-    """A comparison of two sides."""
+def compared(
+    base: Does | FakeSide, head: Does | FakeSide, *runs: Workload, seed: int = 0
+) -> Iterator[Comparison]:
+    """A comparison of two sides: each of these runs is driven, and what breaks in it is
+    confirmed."""
     first, second = (
         each if isinstance(each, FakeSide) else FakeSide(each) for each in (base, head)
     )
     made = Comparison(first, second, seed)  # type: ignore[arg-type]
     try:
+        for run in runs:
+            made.confirm(made.drive([run]))
         yield made
     finally:
         made.close()

@@ -1,8 +1,6 @@
 """The comparison of base and head: what is confirmed, with sides made by hand."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +34,6 @@ from tests.fake_sides import (
     LEAK,
     RUN,
     SOME,
-    compared,
     first_only,
     is_like,
     is_tried,
@@ -46,23 +43,6 @@ from tests.fake_sides import (
 from tests.two_machines import FULL, broken, result
 
 KNOWN = broken("pool_adds_up", by="copied_before_filled")
-
-Compare = Callable[..., Comparison]
-
-
-@pytest.fixture
-def compare() -> Iterator[Compare]:
-    """Compares two sides: each of these runs is driven, and what breaks in it is confirmed."""
-    with ExitStack() as stack:
-
-        def asked(base: Any, head: Any, *runs: Workload) -> Comparison:
-            found = stack.enter_context(compared(base, head))
-            for run in runs:
-                found.drive([run])
-                found.confirm([run.name])
-            return found
-
-        yield asked
 
 
 def told(found: Comparison) -> list[Break]:

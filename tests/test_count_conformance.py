@@ -24,7 +24,6 @@ from kvproof.model.presets import CLUSTERS
 from kvproof.strategies.count_conformance import CONFORMANCE, conformance_checks
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.verdict import Verdict
 from tests.cover import TENTH, others_nightly
 from tests.in_vllm import around
@@ -82,15 +81,6 @@ def test_what_is_wrong_turns_the_explorer_red(what: str, monkeypatch: pytest.Mon
     assert outcome.finding is not None
     assert outcome.finding.invariant == CONFORMANCE
     assert [word for word in words if word not in outcome.finding.sentence] == []
-
-
-@pytest.mark.stateful
-def test_a_wrong_relation_turns_a_sampled_run_red(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GroupTable, "counting", lambda _self, _sizes, table, _upto: table)
-    outcome = sample(CLUSTERS["full"], ModelMachine, examples=20)
-    assert outcome.verdict is Verdict.VIOLATED
-    assert outcome.finding is not None
-    assert outcome.finding.invariant == CONFORMANCE
 
 
 def test_a_step_nobody_takes_is_outside() -> None:

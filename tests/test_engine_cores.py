@@ -551,9 +551,7 @@ def test_a_mistake_of_head_is_introduced_and_one_of_base_is_mended() -> None:
     takes()
     name = "one group is counted (vllm#36030)"
     for sides in ((EngineSide(), EngineSide(name)), (EngineSide(name), EngineSide())):
-        with fake_sides.compared(*sides) as both:
-            both.drive([start_ups(40)])
-            both.confirm(["engines"])
+        with fake_sides.compared(*sides, start_ups(40)) as both:
             if sides[1].mistake:
                 told = {each.found.signature.check for each in both.introduced}
                 assert told == {"admitted_length_is_served"}
@@ -572,9 +570,8 @@ def test_an_abort_that_ends_the_front_of_both_hides_no_vector_that_is_lost() -> 
     takes()
     alone = replace(given(), pools=True, actions=(Send(0, "r0", 0, 3, 1),))
     aborted = replace(alone, actions=(*alone.actions, Pause(0, "abort")))
-    with fake_sides.compared(EngineSide(), EngineSide("the vector of a request is lost")) as both:
-        both.drive([Engines("engines", plans=(alone, aborted))])
-        both.confirm(["engines"])
+    sides = EngineSide(), EngineSide("the vector of a request is lost")
+    with fake_sides.compared(*sides, Engines("engines", plans=(alone, aborted))) as both:
         both.weigh_needs(lambda: True)
         assert {each.signature.check for each in both.on_base["engines"].breaks} == {
             "engine_survives"

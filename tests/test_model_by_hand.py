@@ -1,7 +1,7 @@
 """Small runs of the model, each for one thing that no preset tells apart."""
 
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 
@@ -38,8 +38,8 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.phases import TRANSITIONS, Phase, Way
 from kvproof.model.presets import CLUSTERS
-from kvproof.model.reference import apply as model
-from kvproof.model.state import COUNTS, LATE, VOID, State, Transfer, initial
+from kvproof.model.state import COUNTS, LATE, VOID, State, Transfer
+from kvproof.model.step import Step
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.run import Run
 from kvproof.strategies.verdict import Verdict
@@ -104,9 +104,6 @@ def test_letters_say_the_extra_key_and_no_more(key) -> None:
     assert written("abz", key) != "abz"
     assert plain(written("abz", key) + ".?") == "abz.?"
     assert len({written("a", each) for each in FIRST}) == len(FIRST)
-
-
-# Speculative decoding, and steps in flight
 
 
 # Steps in flight
@@ -183,9 +180,6 @@ def test_a_state_inside_a_block_is_looked_up_by_the_tokens_that_its_hash_covers(
     cached = {(0, "abc"), (1, "abc")}
     assert list(missing(engine, cached, "abcd", 2)) == []
     assert list(missing(engine, {(0, "abc"), (1, "ab")}, "abcd", 2)) == [(1, "abc")]
-
-
-# P and D: stray reports, follow-up turns, and the table of transitions
 
 
 # Reports that nobody waits for
@@ -285,19 +279,15 @@ COVERING = ("push", "push-leases", "pd-losing", "turns-recomputing", "turns-stat
 
 def taken_in(cluster: Cluster) -> set[Taken]:
     """The transitions of all steps of the reference in a cluster."""
-    start = initial(cluster)
-    seen, todo, found = {start}, deque([start]), set()
-    while todo:
-        state = todo.popleft()
-        for event in model.stimuli(cluster, state):
-            after = model.apply(cluster, state, event).after
-            for name in {t.request for t in (*state.transfers, *after.transfers)}:
-                was, now = state.phase(name), after.phase(name)
-                if was != now:
-                    found.add((phases.way_of(cluster, name), was, type(event), now))
-            if after not in seen:
-                seen.add(after)
-                todo.append(after)
+    found = set()
+
+    def note(step: Step) -> None:
+        for name in {t.request for t in (*step.before.transfers, *step.after.transfers)}:
+            was, now = step.before.phase(name), step.after.phase(name)
+            if was != now:
+                found.add((phases.way_of(cluster, name), was, type(step.event), now))
+
+    assert not search(cluster, on_step=note).cut
     return found
 
 

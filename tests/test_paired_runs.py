@@ -1,8 +1,7 @@
 """What base and head show of the same runs: excuses that only head needs, and what costs more."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from dataclasses import replace as with_fields
 from typing import Any
 
@@ -141,12 +140,6 @@ def breaking(workload: Workload, *breaks: Break, times: int = 6, whole: bool = T
 Compare = Callable[..., Comparison]
 
 
-@pytest.fixture
-def compare() -> Iterator[Compare]:
-    with ExitStack() as stack:
-        yield lambda base, head: stack.enter_context(compared(base, head))
-
-
 def weighed(found: Comparison, *, at_once: bool = False) -> Comparison:
     """The comparison after both runs, and after what is not told at once has its fresh runs."""
     found.drive([ELSEWHERE, RUN])
@@ -157,9 +150,7 @@ def weighed(found: Comparison, *, at_once: bool = False) -> Comparison:
 
 
 def test_a_release_excuse_that_only_head_needs_is_introduced(compare: Compare) -> None:
-    found = compare(lambda w: excused(w), lambda w: excused(w, need(TODAY)))
-    found.drive([RUN])
-    found.confirm([RUN.name])
+    found = compare(lambda w: excused(w), lambda w: excused(w, need(TODAY)), RUN)
     assert [each.found.finding.excuses for each in found.introduced] == [(TODAY,)]
     assert not found.costs
 
@@ -168,9 +159,7 @@ def test_an_excuse_that_does_not_show_again_is_not_introduced(compare: Compare) 
     def once(workload: Workload) -> Result:
         return excused(workload, *([need(TODAY)] if "," not in workload.name else []))
 
-    found = compare(lambda w: excused(w), once)
-    found.drive([RUN])
-    found.confirm([RUN.name])
+    found = compare(lambda w: excused(w), once, RUN)
     assert not found.introduced
 
 

@@ -178,9 +178,7 @@ def test_a_plan_that_head_keeps_is_mended_only_if_its_rule_judged_something() ->
         def head(workload: Workload, judged: tuple[str, ...] = judged) -> Result:
             return Result(workload.name, course=whole(*judged))
 
-        with compared(base, head) as both:
-            both.drive([Plays("plans for example", "example", 0, 12)])
-            both.confirm(["plans for example"])
+        with compared(base, head, Plays("plans for example", "example", 0, 12)) as both:
             [(told, one)] = both.of_base()
         assert (told, one.found) == (kind, broke)
         assert not both.introduced

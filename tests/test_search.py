@@ -110,7 +110,7 @@ def test_code_of_a_kind_of_models_is_driven_with_such_engines_first_and_again(
 
 def test_two_searches_with_one_seed_take_the_same_workloads() -> None:
     def names(seed: int) -> list[str]:
-        with compared(nothing, nothing, seed) as found:
+        with compared(nothing, nothing, seed=seed) as found:
             searching(found, fails=some_presets()).run()
         return [*found.names]
 

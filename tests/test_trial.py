@@ -70,9 +70,7 @@ def rare(of: Does) -> Does:
 def test_what_base_never_breaks_is_told_if_head_breaks_it_often_enough(
     fresh: float, near: float, told: bool, taken: int
 ) -> None:
-    with compared(breaking(0, 0), breaking(fresh, near)) as both:
-        both.drive([RUN])
-        both.confirm([RUN.name])
+    with compared(breaking(0, 0), breaking(fresh, near), RUN) as both:
         assert bool(both.introduced) is told
         assert [trial.counted.taken <= taken for _, trial in both.undecided.values()] == [True] * (
             not told
@@ -100,9 +98,7 @@ def test_what_is_not_decided_is_named_if_a_process_ends_while_needs_are_weighed(
     def ends(*_: object) -> Iterator[tuple[str, Break, Result]]:
         raise Ended("killed")
 
-    with compared(breaking(0, 0), breaking(0.02, 0.02)) as both:
-        both.drive([RUN])
-        both.confirm([RUN.name])
+    with compared(breaking(0, 0), breaking(0.02, 0.02), RUN) as both:
         both.needs.weigh = ends  # type: ignore[method-assign]
         with pytest.raises(Ended):
             both.weigh_needs(lambda: True)
@@ -132,9 +128,7 @@ def test_the_search_tells_before_its_end_what_trials_cannot(runs: int, told: boo
 def test_what_base_breaks_too_is_told_if_head_does_so_more_often_in_fresh_runs(
     base: Does, head: Does, told: bool
 ) -> None:
-    with compared(rare(base), head) as both:
-        both.drive([RUN])
-        both.confirm([RUN.name])
+    with compared(rare(base), head, RUN) as both:
         assert (bool(both.introduced), bool(both.on_both)) == (told, not told)
 
 
@@ -183,9 +177,7 @@ def test_a_defect_of_both_that_head_was_first_to_show_is_hardly_ever_told() -> N
     told = 0
     for seed in range(100):
         base, head = breaking(0.02, 0.1, seed), breaking(0.02, 0.1, seed + 1000)
-        with compared(rare(base), head) as both:
-            both.drive([RUN])
-            both.confirm([RUN.name])
+        with compared(rare(base), head, RUN) as both:
             both.weigh_needs(lambda: True)
             told += bool(both.introduced)
     assert told <= 1
@@ -199,9 +191,7 @@ def test_beside_what_is_graver_a_break_is_tried_in_few_fresh_runs_alone(graver: 
     def head(workload: Workload) -> Result:
         return result(workload.name, *always, *[LEAK] * (not is_like(workload)))
 
-    with compared(breaking(0, 0), head) as both:
-        both.drive([RUN])
-        both.confirm([RUN.name])
+    with compared(breaking(0, 0), head, RUN) as both:
         assert [one.found for one in both.introduced] == (always or [LEAK])
         taken = [trial.counted.taken for _, trial in both.undecided.values()]
         assert taken == [FRESH_MIN] * graver
@@ -236,9 +226,7 @@ def test_what_follows_from_a_defect_of_base_is_not_told(
         return does
 
     base = side([first] * by_base, [0])
-    with compared(rare(base), side([first, LEAK], turns)) as both:
-        both.drive([RUN])
-        both.confirm([RUN.name])
+    with compared(rare(base), side([first, LEAK], turns), RUN) as both:
         assert (LEAK in [one.found for one in both.introduced]) is told
 
 

@@ -1,8 +1,6 @@
 """Plans near one: they differ in one thing, and have the same requests."""
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -44,7 +42,7 @@ from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS
 from kvproof.model.reference.blocks import pool
 from kvproof.strategies.run import Run
-from tests.fake_sides import compared, is_like, nothing
+from tests.fake_sides import is_like, nothing
 from tests.two_machines import broken, driven, result
 
 SUBMIT = SubmitRequest(0, 7, 3)
@@ -141,12 +139,6 @@ DIES = dies("Step", "jobs[0]")
 OTHERWISE = dies("Drain", "jobs[1]")
 
 
-@pytest.fixture
-def compare() -> Iterator[Any]:
-    with ExitStack() as stack:
-        yield lambda base, head: stack.enter_context(compared(base, head, 0))
-
-
 @pytest.mark.parametrize(
     ("shown", "new"), [(DIES, False), (dies("Drain", "jobs[0]"), False), (OTHERWISE, True)]
 )
@@ -163,7 +155,5 @@ def test_what_base_breaks_near_it_is_not_introduced(
     def head(workload: Workload) -> Result:
         return nothing(workload) if is_like(workload) else result(workload.name, of_head)
 
-    found: Comparison = compare(base, head)
-    found.drive([run])
-    found.confirm([run.name])
+    found: Comparison = compare(base, head, run)
     assert [each.found for each in found.introduced] == [of_head] * new
