@@ -38,7 +38,7 @@ from kvproof.model.traces.trace import PlanRun, write_in
 from tests import fake_sides, in_vllm
 from tests.fake_sides import FakeSide
 from tests.in_vllm import Change
-from tests.mistakes_of_engines import MANAGERS, MISTAKES, UTILS
+from tests.mistakes_of_engines import MANAGERS, MISTAKES, PROC, UTILS
 
 IN_0_32 = {"pages_are_of_own_layers", "engine_survives", "plenty_of_memory_is_enough"}
 """What start-ups of the installed release break, with pages of several sizes on several stages.
@@ -329,12 +329,41 @@ def test_a_thread_of_an_engine_works_with_all_that_it_is_given(sockets: Any) -> 
 def test_a_thread_that_would_never_work_is_no_defect(
     works: Callable[..., Any], sockets: Any
 ) -> None:
-    """Of another function, or a second one of a known function."""
+    """Of another function, or a second one of a known function. And one with a queue, which is not
+    that of the loop that is driven."""
     core = importlib.import_module("vllm.v1.engine.core")
     with sockets.making_threads():
+        with pytest.raises(AdapterDrift, match="a queue"):
+            core.threading.Thread(target=process_input_sockets, args=(queue.Queue(),))
         core.threading.Thread(target=process_input_sockets)
         with pytest.raises(AdapterDrift, match=works.__name__):
             core.threading.Thread(target=works, daemon=True)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("kind", ["ADD", "UTILITY"])
+def test_a_loop_that_gets_messages_elsewhere_loses_none(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Requests, or calls of clients, have a container of their own. Nobody sees what leaves it."""
+
+    def puts(right: Any, queue: Any, message: Any, **more: Any) -> None:
+        if message[0].name == kind:
+            others.append(message)
+            message = type(message[0]).WAKEUP, None
+        right(queue, message, **more)
+
+    def handles(right: Any, core: Any, *message: Any) -> None:
+        right(core, *message)
+        while others:
+            right(core, *others.pop(0))
+
+    taken, others = takes(), list[Any]()
+    in_vllm.around("kvproof.live.core.engine:Messages.put", puts)(monkeypatch)
+    in_vllm.around(f"{PROC}._handle_client_request", handles)(monkeypatch)
+    actions = Send(0, "r0", 0, 3, 4), Pause(2, "keep"), Resume(2), Send(0, "r1", 0, 3, 1)
+    with pytest.raises(AdapterDrift, match="gets messages elsewhere"):
+        taken(given(actions))
 
 
 @pytest.mark.live

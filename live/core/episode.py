@@ -3,7 +3,7 @@ plan is over, any pause and all transfers end, and the loop runs until it waits.
 
 import functools
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +28,7 @@ from kvproof.live.endless import watched
 from kvproof.live.observer import shown
 from kvproof.live.options import TO_DECODE
 from kvproof.model import interruption
+from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import (
     OWN,
     ClientRequest,
@@ -64,6 +65,9 @@ NEXT_PART = 7
 
 BEHIND_MAX = 2
 """The number of messages to clients by which the thread that sends them may be behind."""
+
+ELSEWHERE = "The loop of this vLLM gets messages elsewhere than from its queue"
+"""Nobody sees which ones, and so none can be told to be lost, and no pause to have begun."""
 
 BUSY_MAX = 200
 """The number of moments without an answer, after the end of the plan, after which the loop counts
@@ -150,6 +154,7 @@ class Episode:
         self.clients: dict[str, Client] = {}
         self.before = {} if plan.is_given else {ALONE: _answered(engine.answer_alone)}
         self.calls: dict[int, tuple[str, int]] = {}
+        self.called: set[int] = set()
         self.pausing = 0
         self.paused = self.complete = self.stopped = False
         self.idle: list[LoopWait] = []
@@ -220,13 +225,19 @@ class Episode:
             client.taken = True  # also where the engine ends before it has taken all
             if self.observed is not None:
                 self.observed.arrive(what[0], text_of(what[0]))
-        elif kind.name == "UTILITY" and self.engine.is_ending:
+        elif kind.name == "UTILITY":
+            self.called.add(what[1])
+            self._called(*what[1:])
+
+    def _called(self, number: int, method: str, given: Sequence[Any]) -> None:
+        """Record a call that the engine takes. One that is to end refuses it."""
+        if self.engine.is_ending:
             return
-        elif kind.name == "UTILITY" and what[2] in ("resume_scheduler", "wake_up"):
-            if not self.worker.left_asleep(*what[3]):
+        if method in ("resume_scheduler", "wake_up"):
+            if not self.worker.left_asleep(*given):
                 self.paused = self.complete = False
-        elif kind.name == "UTILITY" and what[2] in (*PAUSES, "sleep"):
-            self.paused, self.complete, self.pausing = True, False, what[1]
+        elif method in (*PAUSES, "sleep"):
+            self.paused, self.complete, self.pausing = True, False, number
 
     def _catch_up(self) -> None:
         """Record that the engine has taken all that it was told, if it has: no message is left."""
@@ -443,10 +454,14 @@ class Episode:
                     continue
                 vectors = int(self.plan.pools and each.pooling_output is not None)
                 client.tokens += len(each.new_token_ids) + vectors
+                if client.tokens and not client.got and each.request_id in self.clients:
+                    raise AdapterDrift(ELSEWHERE, "EngineCoreProc.input_queue")
                 if each.finish_reason is not None:
                     client.ends.append(str(each.finish_reason))
             answered = outputs.utility_output
             if answered is not None and answered.call_id in self.calls:
+                if answered.call_id not in self.called:
+                    raise AdapterDrift(ELSEWHERE, "EngineCoreProc.input_queue")
                 method, times = self.calls[answered.call_id]
                 self.calls[answered.call_id] = method, times + 1
                 if answered.call_id == self.pausing and method in (*PAUSES, "sleep"):

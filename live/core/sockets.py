@@ -215,6 +215,8 @@ class Sockets:
         name = getattr(target, "__name__", type(target).__name__)
         if name not in (INPUT, OUTPUT) or name in self._threads:
             raise AdapterDrift(f"An engine of this vLLM starts one more thread, {name}", name)
+        if any(isinstance(each, queue.Queue) for each in kwargs.get("args", ())):
+            raise AdapterDrift(f"{name} of this vLLM gets a queue of its own", name)
         made = self._threads[name] = Thread(target, **kwargs)
         return made
 
