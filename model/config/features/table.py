@@ -4,14 +4,39 @@ cannot be combined with and why, and how a random cluster sets it.
 The refusals, README's table and the random clusters are all made from it (see `registry`).
 """
 
+import json
 from typing import Any
 
+from msgspec.structs import fields
+
 from kvproof.model.config.cluster import Cluster
-from kvproof.model.config.engine import REQUESTS_MAX, EngineConfig
+from kvproof.model.config.engine import EngineConfig
 from kvproof.model.config.feature import NOT_MODELLED, Exclusion, Feature, Limit
 from kvproof.model.config.features import checks, draws
+from kvproof.model.config.random_settings import RandomSettings
 
 NO_CONNECTOR = "which vLLM does not do beside a KV connector"
+
+
+def setting(field: str, *values: object, **rest: Any) -> Feature[Any]:
+    """A feature that is one field of an engine, or of a cluster, with another value than by
+    default. In a random cluster it has one of these `values`. `rest` are the other fields of the
+    feature, which has the name of its field if no other id is among them."""
+    of = EngineConfig if field in EngineConfig.__struct_fields__ else Cluster
+    default = next(each.default for each in fields(of) if each.name == field)
+
+    def draw(settings: RandomSettings) -> None:
+        value = values[0] if len(values) == 1 else settings.choose(values)
+        (settings.on_cluster if of is Cluster else settings.on_engines)(**{field: value})
+
+    known: dict[str, Any] = {
+        "id": field,
+        "options": f"`{field}`",
+        "off": f"{field} {default if isinstance(default, str) else json.dumps(default)}",
+        "draw": draw if values else None,
+    }
+    return Feature(of=of, used=lambda part: bool(getattr(part, field) != default), **(known | rest))
+
 
 CACHE_GROUPS: tuple[Feature[Any], ...] = (
     # Full-attention groups: a request needs its blocks until it ends.
@@ -71,25 +96,19 @@ CACHE_GROUPS: tuple[Feature[Any], ...] = (
 
 PREFIX_CACHE: tuple[Feature[Any], ...] = (
     # Cached blocks that an external call evicts.
-    Feature(
-        id="evictions",
+    setting(
+        "evictions",
+        True,
         name="evictions",
         words="cached blocks evicted from outside",
-        options="`evictions`",
-        of=Cluster,
-        used=lambda cluster: cluster.evictions,
-        draw=lambda settings: settings.on_cluster(evictions=True),
         chance=0.3,
     ),
     # Lookahead block hashes: the hash of a block covers the token after it.
-    Feature(
+    setting(
+        "hash_lookahead_tokens",
         id="hash_lookahead",
         name="lookahead block hashes",
         words="block hashes that cover the next token",
-        options="`hash_lookahead_tokens`",
-        of=EngineConfig,
-        used=lambda engine: engine.hash_lookahead_tokens > 0,
-        off="hash_lookahead_tokens 0",
         needs=("eagle",),
         exclusions=(
             Exclusion(beside=("pd",), because=NO_CONNECTOR),
@@ -105,14 +124,12 @@ PREFIX_CACHE: tuple[Feature[Any], ...] = (
         draw=draws.hash_lookahead,
     ),
     # KV events: the engine reports each change of its cache.
-    Feature(
-        id="kv_events",
+    setting(
+        "kv_events",
+        True,
         name="KV events",
         words="KV events, replayed by a listener",
         options="`kv_events`, `reports_hits` of a job",
-        of=EngineConfig,
-        used=lambda engine: engine.kv_events,
-        off="kv_events false",
         exclusions=(
             Exclusion(
                 beside=("partial_block_hits", "async_scheduling"),
@@ -126,19 +143,15 @@ PREFIX_CACHE: tuple[Feature[Any], ...] = (
                 "Mamba group first",
             ),
         ),
-        draw=lambda settings: settings.on_engines(kv_events=True),
     ),
     # An engine without a prefix cache.
-    Feature(
+    setting(
+        "prefix_caching",
+        False,
         id="no_prefix_cache",
         name="prefix_caching false",
         words="no prefix cache",
-        options="`prefix_caching`",
-        of=EngineConfig,
-        used=lambda engine: not engine.prefix_caching,
         on="prefix_caching false",
-        off="prefix_caching true",
-        draw=lambda settings: settings.on_engines(prefix_caching=False),
     ),
     # Hits that end inside a block, with an aligned Mamba group. The block is then copied.
     Feature(
@@ -162,14 +175,10 @@ PREFIX_CACHE: tuple[Feature[Any], ...] = (
         draw=lambda settings: settings.on_engines(match_unit=settings.choose(draws.MATCH_UNITS)),
     ),
     # A state is also cached where prompts part, inside a block: an EAGLE hit resumes there.
-    Feature(
-        id="prefix_checkpoint",
+    setting(
+        "prefix_checkpoint",
         name="states where prompts part",
         words="states that are cached where prompts part, inside a block",
-        options="`prefix_checkpoint`",
-        of=EngineConfig,
-        used=lambda engine: engine.prefix_checkpoint,
-        off="prefix_checkpoint false",
         needs=("eagle", "partial_block_hits"),
         draw=draws.prefix_checkpoint,
     ),
@@ -187,14 +196,11 @@ PREFIX_CACHE: tuple[Feature[Any], ...] = (
         chance=0.25,
     ),
     # Sparse retention: only some blocks of windows and states stay in the cache.
-    Feature(
-        id="retention",
+    setting(
+        "retention",
+        *draws.RETENTIONS,
         name="sparse retention",
         words="sparse or periodic retention",
-        options="`retention`",
-        of=EngineConfig,
-        used=lambda engine: engine.retention is not None,
-        off="retention null",
         exclusions=(
             Exclusion(
                 beside=("partial_block_hits", "windows"),
@@ -216,21 +222,17 @@ PREFIX_CACHE: tuple[Feature[Any], ...] = (
             Limit(checks.ends_where_a_hit_can),
             Limit(checks.periodic_beside_full, "a period, with full groups only"),
         ),
-        draw=lambda settings: settings.on_engines(retention=settings.choose(draws.RETENTIONS)),
     ),
 )
 
 ENGINE: tuple[Feature[Any], ...] = (
     # Async scheduling: a step is scheduled while an earlier step is in flight.
-    Feature(
+    setting(
+        "steps_in_flight",
+        2,
         id="async_scheduling",
         name="async scheduling",
         words="async scheduling",
-        options="`steps_in_flight`",
-        of=EngineConfig,
-        used=lambda engine: engine.overlaps,
-        off="steps_in_flight 1",
-        draw=lambda settings: settings.on_engines(steps_in_flight=2),
         chance=0.4,
     ),
     # Chunked prefill: a step has a budget of tokens.
@@ -243,15 +245,12 @@ ENGINE: tuple[Feature[Any], ...] = (
         used=lambda _: True,
     ),
     # Speculative decoding: a drafter proposes tokens.
-    Feature(
-        id="drafts",
+    setting(
+        "drafts",
+        *draws.DRAFTS,
         name="drafts",
         words="speculative decoding",
-        options="`drafts`",
-        of=EngineConfig,
-        used=lambda engine: engine.drafts > 0,
         on="drafts, the number of tokens that the drafter proposes",
-        off="drafts 0",
         exclusions=(
             Exclusion(
                 beside=("mamba",),
@@ -263,7 +262,6 @@ ENGINE: tuple[Feature[Any], ...] = (
             ),
         ),
         limits=(Limit(checks.sample_fits_a_step),),
-        draw=lambda settings: settings.on_engines(drafts=settings.choose(draws.DRAFTS)),
     ),
     # EAGLE or MTP: the drafter has layers of its own in some cache groups.
     Feature(
@@ -288,92 +286,72 @@ ENGINE: tuple[Feature[Any], ...] = (
         draw=draws.eagle,
     ),
     # A limit on the tokens that one request gets in a step beside other requests.
-    Feature(
+    setting(
+        "long_prefill_tokens",
+        *draws.LONG_PREFILLS,
         id="long_prefill",
         name="a limit on long prefills",
         words="a limit on the tokens of one request in a step, beside others",
-        options="`long_prefill_tokens`",
-        of=EngineConfig,
-        used=lambda engine: engine.long_prefill_tokens > 0,
         limits=(Limit(checks.long_prefill_has_room, "a limit below a sample with its drafts"),),
-        draw=lambda settings: settings.on_engines(
-            long_prefill_tokens=settings.choose(draws.LONG_PREFILLS)
-        ),
         chance=0.15,
     ),
     # Requests are scheduled by the priority of their jobs.
-    Feature(
+    setting(
+        "policy",
+        "priority",
         id="priority",
         name="serving by priority",
         words="requests served by priority",
         options="`policy`, `priority` of a job",
-        of=EngineConfig,
-        used=lambda engine: engine.by_priority,
         on="policy priority for an engine",
         job_field="priority",
-        draw=lambda settings: settings.on_engines(policy="priority"),
     ),
     # A limit on the number of requests that run at the same time.
-    Feature(
+    setting(
+        "max_requests",
+        1,
+        2,
         id="request_limit",
         name="a limit on running requests",
         words="a limit on running requests",
-        options="`max_requests`",
-        of=EngineConfig,
-        used=lambda engine: engine.max_requests < REQUESTS_MAX,
-        draw=lambda settings: settings.on_engines(max_requests=settings.choose((1, 2))),
     ),
     # An external store, which loads prefixes within the step.
-    Feature(
-        id="store",
+    setting(
+        "store",
+        True,
         name="a store",
         words="loads within the step, from a store",
-        options="`store`",
-        of=EngineConfig,
-        used=lambda engine: engine.store,
-        off="store false",
         exclusions=(Exclusion(beside=("pd",), live=True),),
-        draw=lambda settings: settings.on_engines(store=True),
     ),
     # A watermark: blocks that an admission leaves free where another request runs.
-    Feature(
+    setting(
+        "watermark_blocks",
+        *draws.WATERMARKS,
         id="watermark",
         name="a watermark",
         words="blocks kept free at an admission beside running requests",
-        options="`watermark_blocks`",
-        of=EngineConfig,
-        used=lambda engine: engine.watermark_blocks > 0,
         limits=(Limit(checks.below_the_pool),),
-        draw=lambda settings: settings.on_engines(
-            watermark_blocks=settings.choose(draws.WATERMARKS)
-        ),
         chance=0.15,
     ),
     # Whether a request is admitted only where all its tokens fit.
-    Feature(
+    setting(
+        "reserve_whole_prompt",
+        True,
+        False,
         id="whole_prompt",
         name="a choice of admission",
         words="admission where the whole prompt fits, or only its first chunk",
-        options="`reserve_whole_prompt`",
-        of=EngineConfig,
-        used=lambda engine: engine.reserve_whole_prompt is not None,
-        draw=lambda settings: settings.on_engines(
-            reserve_whole_prompt=settings.choose((True, False))
-        ),
         chance=0.3,
     ),
 )
 
 PREFILL_DECODE: tuple[Feature[Any], ...] = (
     # Transfers, or loads of a store, that fail.
-    Feature(
-        id="failures",
+    setting(
+        "failures",
         name="failing loads",
         words="P/D transfers, or loads of a store, that fail; both policies of failure",
         options="`failures`, `load_failure`",
-        of=Cluster,
-        used=lambda cluster: cluster.failures > 0,
-        off="failures 0",
         exclusions=(
             Exclusion(
                 beside=("store",),
@@ -393,15 +371,13 @@ PREFILL_DECODE: tuple[Feature[Any], ...] = (
         draw=draws.failures,
     ),
     # Follow-up turns: D keeps what it computed, and P loads it for the next turn.
-    Feature(
-        id="follow_up_turns",
+    setting(
+        "follow_up_turns",
+        True,
         name="follow-up turns",
         words="follow-up turns: D keeps what it computed, and P loads it (`bidirectional_kv_xfer`)",
         options="`follow_up_turns`, `follows` of a job",
-        of=Cluster,
-        used=lambda cluster: cluster.follow_up_turns,
         on="follow_up_turns true",
-        off="follow_up_turns false",
         needs=("pd",),
         job_field="follows",
         exclusions=(
@@ -411,7 +387,6 @@ PREFILL_DECODE: tuple[Feature[Any], ...] = (
             Exclusion(beside=("drafts", "mamba"), live=True),
         ),
         limits=(Limit(checks.turns_follow),),
-        draw=lambda settings: settings.on_cluster(follow_up_turns=True),
     ),
     # P and D have unequal numbers of kernel blocks in a block.
     Feature(
@@ -448,25 +423,19 @@ PREFILL_DECODE: tuple[Feature[Any], ...] = (
         draw=draws.kernel_blocks,
     ),
     # Reads whose end is never reported; P's lease ends instead.
-    Feature(
+    setting(
+        "losses",
+        True,
         id="lost_reads",
         name="lost reads",
         words="lost reads, and leases that end",
-        options="`losses`",
-        of=Cluster,
-        used=lambda cluster: cluster.losses,
         idle_without=("pd",),
-        draw=lambda settings: settings.on_cluster(losses=True),
     ),
     # P only sends KV, and D only receives it: the roles that deployments give them.
-    Feature(
-        id="one_way",
+    setting(
+        "one_way",
         name="one-way roles",
         words="P as `kv_producer` and D as `kv_consumer`, otherwise both as `kv_both`",
-        options="`one_way`",
-        of=EngineConfig,
-        used=lambda engine: engine.one_way,
-        off="one_way false",
         needs=("pd",),
         exclusions=(
             Exclusion(
@@ -492,41 +461,32 @@ PREFILL_DECODE: tuple[Feature[Any], ...] = (
         chance=0.5,
     ),
     # P/D over NIXL push: P writes to the blocks of D.
-    Feature(
+    setting(
+        "transfer",
+        "push",
         id="push",
         name="push",
         words="P/D over NIXL push",
-        options="`transfer`",
-        of=Cluster,
-        used=lambda cluster: cluster.pushes,
-        off="transfer pull",
         needs=("pd",),
-        draw=lambda settings: settings.on_cluster(transfer="push"),
     ),
     # A worker's report that no request waits for.
-    Feature(
+    setting(
+        "stray",
+        True,
         id="stray_reports",
         name="stray reports",
         words="a worker's report that no request waits for",
-        options="`stray`",
-        of=Cluster,
-        used=lambda cluster: cluster.stray,
-        off="stray false",
         needs=("pd",),
-        draw=lambda settings: settings.on_cluster(stray=True),
     ),
 )
 
 TRAFFIC: tuple[Feature[Any], ...] = (
     # Users who abort their request before it is finished.
-    Feature(
-        id="aborts",
+    setting(
+        "aborts",
+        True,
         name="aborts",
         words="requests that are aborted",
-        options="`aborts`",
-        of=Cluster,
-        used=lambda cluster: cluster.aborts,
-        draw=lambda settings: settings.on_cluster(aborts=True),
         chance=0.5,
     ),
     # Models that end answers by themselves, before these have their largest length.
@@ -561,44 +521,35 @@ TRAFFIC: tuple[Feature[Any], ...] = (
         limits=(Limit(checks.tokens_apart),),
     ),
     # Requests with a salt or a LoRA adapter, whose KV nobody else may read.
-    Feature(
-        id="extra_keys",
+    setting(
+        "extra_keys",
+        True,
         name="extra keys",
         words="requests with a salt or a LoRA adapter",
         options="`extra_keys`, `extra_key` of a job",
-        of=Cluster,
-        used=lambda cluster: cluster.extra_keys,
         on="extra_keys true",
-        off="extra_keys false",
         job_field="extra_key",
         exclusions=(
             Exclusion(beside=("kv_events",), because="which name token ids alone", live=True),
         ),
         limits=(Limit(checks.keyed_letters),),
-        draw=lambda settings: settings.on_cluster(extra_keys=True),
     ),
     # Prompts that the pool cannot hold.
-    Feature(
-        id="oversized",
+    setting(
+        "oversized",
+        True,
         name="oversized prompts",
         words="prompts that the pool cannot hold",
-        options="`oversized`",
-        of=Cluster,
-        used=lambda cluster: cluster.oversized,
-        off="oversized false",
         exclusions=(Exclusion(beside=("pd",), live=True),),
-        draw=lambda settings: settings.on_cluster(oversized=True),
     ),
     # Streaming sessions: a prompt arrives in parts, each after the answer to the part before.
-    Feature(
-        id="sessions",
+    setting(
+        "sessions",
+        True,
         name="sessions",
         words="streaming sessions",
         options="`sessions`, `parts` of a job",
-        of=Cluster,
-        used=lambda cluster: cluster.sessions,
         on="sessions true",
-        off="sessions false",
         job_field="parts",
         exclusions=(
             Exclusion(beside=("pd",), live=True),
@@ -612,7 +563,6 @@ TRAFFIC: tuple[Feature[Any], ...] = (
                 live=True,
             ),
         ),
-        draw=lambda settings: settings.on_cluster(sessions=True),
     ),
 )
 
