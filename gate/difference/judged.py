@@ -231,7 +231,6 @@ class JudgedMachine(Watched):
         self.judged: tuple[str, ...] = ()
         self.stands: tuple[Stands, ...] = ()
         self.judgement = Judgement() if judgement is None else judgement
-        self.events: list[Event] = []
         self.seen: dict[Key, int] = {}
         self.needed: dict[Key, int] = {}
         self.recorder = Recorder()
@@ -240,7 +239,6 @@ class JudgedMachine(Watched):
     def take(self, event: Event) -> Step:
         """Take one event."""
         step = super().take(event)
-        self.events.append(step.event)
         self.judgement.steps += 1
         self.recorder.step(step, self.shown())
         return step
@@ -260,11 +258,11 @@ class JudgedMachine(Watched):
         found = self._found(step, finding)
         self.recorder.judged(found.need)
         if found.key not in before:
-            before[found.key] = len(self.events)
+            before[found.key] = len(self.taken)
             self.judgement.note(found)
 
     def _found(self, step: Step, finding: Finding) -> Break:
-        now = len(self.events)
+        now = len(self.taken)
         dead = _death(step, finding)
         return Break(
             signature=signature(self.cluster, step.event, finding),
@@ -272,7 +270,7 @@ class JudgedMachine(Watched):
             death=death_of(step, finding),
             finding=finding,
             cluster=self.cluster,
-            events=tuple(self.events),
+            events=tuple(self.taken),
             after=tuple(key for key, at in self.seen.items() if at < now),
             statement=dead.statement if dead is not None else "",
         )
@@ -281,7 +279,7 @@ class JudgedMachine(Watched):
         """The run is over."""
         deaths = (engine.dead for engine in self.state.engines if engine.dead is not None)
         dead = next((death.words for death in deaths), "")
-        ended, events = not dead and termination.over(self.state), tuple(self.events)
+        ended, events = not dead and termination.over(self.state), tuple(self.taken)
         into = self.judgement
         into.course = Course(dead, ended, self.recorder.skipped, self.judged, self.stands)
         into.records.append(self.recorder.made(whole=ended and not self.lacks))
