@@ -65,7 +65,7 @@ def reached(
     root: Any, entered: tuple[str, ...] = ENTERED, left_out: tuple[str, ...] = LEFT_OUT
 ) -> Iterator[tuple[str, Any]]:
     """All objects and containers that can be reached, each once, with its path. Those of modules
-    that are left out have no parts here."""
+    that are left out have no parts here, and neither have containers that are bounded."""
     seen: dict[int, Any] = {}
     left: list[tuple[str, Any]] = [(type(root).__name__, root)]
     while left:
@@ -77,8 +77,8 @@ def reached(
         seen[id(value)] = value
         yield path, value
         if container:
-            inside = f"{path}[]"
-            left += [(inside, each) for each in (value.values() if mapping else value)]
+            parts = () if _bounded(value) else value.values() if mapping else value
+            left += [(f"{path}[]", each) for each in parts]
         elif _is_entered(kind, entered, left_out):
             left += [(f"{path}.{name}", each) for name, each in _attributes(value)]
 

@@ -1,6 +1,7 @@
 """Right episodes of connectors that vLLM ships: each breaks no check, and has so much to judge."""
 
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -580,18 +581,26 @@ def test_an_urgent_request_goes_before_a_patient_one(policy: Policy, first: str)
     assert begun[0] == first
 
 
-@pytest.mark.parametrize(("notes", "breaks"), [(1, set()), (2, {"gone_requests_are_forgotten"})])
+@pytest.mark.parametrize(
+    ("noted", "breaks"),
+    [
+        (str, set()),
+        (lambda name: deque([(name, 1)], maxlen=9), set()),
+        (lambda name: deque([(name, 1)]), {"gone_requests_are_forgotten"}),
+        (lambda name: [name], {"gone_requests_are_forgotten"}),
+    ],
+    ids=["one", "the last ones", "all with a number", "all"],
+)
 def test_a_connector_may_have_the_name_of_one_request(
-    notes: int, breaks: set[str], monkeypatch: pytest.MonkeyPatch
+    noted: Callable[[str], Any], breaks: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has that of the first one, or a list."""
+    """It has that of the first one, or keeps as many as there are."""
     from vllm.v1.simple_kv_offload.manager import SimpleCPUOffloadScheduler as Side
 
     right = Side.get_num_new_matched_tokens
 
     def asked(self: Any, request: Any, computed: int) -> Any:
-        name = request.request_id
-        self.noted = vars(self).get("noted", name if notes == 1 else [name])
+        self.noted = vars(self).get("noted") or noted(request.request_id)
         return right(self, request, computed)
 
     monkeypatch.setattr(Side, "get_num_new_matched_tokens", asked)
