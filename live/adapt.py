@@ -5,6 +5,7 @@ raises AdapterDrift: this is no defect of the release, and a check that needs it
 """
 
 import contextlib
+import functools
 import importlib
 import inspect
 import os
@@ -12,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any, get_args, get_type_hints
 
 from kvproof.live.contract.lookup import may_take
+from kvproof.live.contract.table import TABLE
 from kvproof.model.errors import AdapterDrift
 
 RETENTION_VARIABLE = "VLLM_PREFIX_CACHE_RETENTION_INTERVAL"
@@ -34,6 +36,20 @@ def first(homes: Sequence[str]) -> Any:
             if found is not None:
                 return found
     raise AdapterDrift(f"This vLLM has none of {', '.join(homes)}", homes[0].split(":")[1])
+
+
+def named(name: str) -> Any:
+    """The class or function of vLLM that the contract names, at the first of its places that this
+    release has. Raises AdapterDrift where it has none."""
+    return first(_homes(name))
+
+
+@functools.cache
+def _homes(name: str) -> tuple[str, ...]:
+    """The places of a name of a module in the contract, the newest release first."""
+    known = (each.places for each in TABLE if each.places[0].module)
+    places = next(each for each in known if each[0].names[:1] == (name,))
+    return tuple(f"{each.module}:{each.names[0]}" for each in places if not each.absent)
 
 
 def hashes_for(hashes: Sequence[Any], hash_size: int, block_size: int) -> Sequence[Any]:

@@ -70,11 +70,6 @@ TURNS = {"bidirectional_kv_xfer": True, "kv_recompute_threshold": 0}
 POOL_BYTES_MAX = 2**30
 """The memory for the tensors of a pool, in bytes; the number of blocks says how much of it is
 used."""
-LAID_OUT = (
-    "vllm.v1.core.kv_cache_planning:get_kv_cache_config_from_groups",
-    "vllm.v1.core.kv_cache_utils:get_kv_cache_config_from_groups",
-)
-"""The function that lays KV caches out, newest release first."""
 WITHOUT_BUDGET = {"supports_multimodal_inputs": False, "is_multimodal_model": False}
 """Attributes that keep vLLM from asking a model for the sizes of its images, because a plan gives
 them."""
@@ -346,7 +341,7 @@ def with_tensors(vllm_config: VllmConfig, made: KVCacheConfig) -> KVCacheConfig:
     """The same KV-cache config, with the tensors that a worker allocates for it: one buffer, in
     which the layers of all groups share the bytes of a block
     (`get_kv_cache_config_from_groups`)."""
-    laid = adapt.first(LAID_OUT)
+    laid = adapt.named("get_kv_cache_config_from_groups")
     cache = vllm_config.cache_config
     if hasattr(cache, "kv_cache_layout"):
         several = len(made.kv_cache_groups) > 1

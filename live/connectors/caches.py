@@ -17,7 +17,6 @@ import torch
 
 from kvproof.live import adapt, build
 from kvproof.live.contract.lookup import may_take
-from kvproof.live.fakes.replaced import BACKEND, OTHER_BACKEND
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.connectors import ANOTHER_RANK, Slot
 
@@ -222,8 +221,6 @@ BLOCKS = 7
 """The number of blocks for which a shape is asked. No other dimension of that shape has this
 size."""
 
-MAMBA = "vllm.model_executor.layers.mamba.abstract:MambaBase"
-
 
 @cache
 def backend() -> Any:
@@ -232,10 +229,10 @@ def backend() -> Any:
     since vllm#44393. The other one has the keys of all blocks before all values or, for some time,
     keys and values in one dimension."""
     with suppress(AdapterDrift, ImportError):
-        other = adapt.first([OTHER_BACKEND])
+        other = adapt.named("FlexAttentionBackend")
         if _shape(other)[:2] == (BLOCKS, 2):
             return other
-    return adapt.first([BACKEND])
+    return adapt.named("CPUAttentionBackend")
 
 
 def _shape(of: Any) -> tuple[int, ...]:
@@ -351,7 +348,7 @@ def _view(memory: torch.Tensor, spec: Any, by_page: bool, parts: int, order: str
             half = view[0, 0].numel()
             view = view.as_strided(shape, (half, 2 * half, *view.stride()[2:]))
         return view
-    if hasattr(adapt.first([MAMBA]), "bind_kv_cache"):
+    if hasattr(adapt.named("MambaBase"), "bind_kv_cache"):
         return memory.view(blocks, 1, 1, spec.page_size_bytes)
     states, offset = [], 0
     for shape, dtype in zip(spec.shapes, spec.dtypes, strict=True):

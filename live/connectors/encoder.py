@@ -26,8 +26,6 @@ from kvproof.model.facts.connectors import (
     ItemsOwed,
 )
 
-MIXIN = "vllm.v1.worker.ec_connector_model_runner_mixin:ECConnectorModelRunnerMixin"
-
 
 class EncoderCache:
     """The outputs of the encoder, by the hash of their image: `[tokens, 1]`, with the number of the
@@ -93,9 +91,8 @@ class EncoderCache:
         if self.connector is None:
             return nullcontext()
         self.state._EC_CONNECTOR_AGENT = self.connector
-        calls: AbstractContextManager[Any] = adapt.first([MIXIN]).maybe_get_ec_connector_output(
-            output, self.held
-        )
+        mixin = adapt.named("ECConnectorModelRunnerMixin")
+        calls: AbstractContextManager[Any] = mixin.maybe_get_ec_connector_output(output, self.held)
         return calls
 
     def reads(self, output: Any, starts: dict[str, int]) -> Iterator[Fact]:

@@ -14,12 +14,8 @@ from typing import Any, NamedTuple
 from kvproof.live import adapt
 from kvproof.live.connectors.caches import of_layer
 from kvproof.live.contract.lookup import may_take
-from kvproof.live.fakes.replaced import OTHER_BACKEND
 
-MIXIN = "vllm.v1.worker.kv_connector_model_runner_mixin:KVConnectorModelRunnerMixin"
-
-
-ATTENTION_GROUP = "vllm.v1.worker.utils:AttentionGroup"
+MIXIN = "KVConnectorModelRunnerMixin"
 
 
 class AcrossLayers(NamedTuple):
@@ -38,7 +34,7 @@ def across_layers(
     block consists of `kernel_blocks` kernel blocks."""
     import torch
 
-    mixin = adapt.first([MIXIN])
+    mixin = adapt.named(MIXIN)
     wanted = getattr(mixin, "use_uniform_kv_cache", None)
     if wanted is None:
         return None
@@ -57,7 +53,7 @@ def forward(output: Any, *, drafts: bool) -> Iterator[Any]:
     """Make the calls around a forward pass, which runs in the block, and after one of the drafter.
     Gives the connector's report, which is whole at the end. If the pass fails, further errors at
     the end of the step are not reported."""
-    mixin = adapt.first([MIXIN])
+    mixin = adapt.named(MIXIN)
     step = mixin.maybe_get_kv_connector_output(output, defer_finalize=drafts)
     report = step.__enter__()
     try:
@@ -73,13 +69,13 @@ def forward(output: Any, *, drafts: bool) -> Iterator[Any]:
 
 def no_forward(output: Any, vllm_config: Any) -> Any:
     """Make the calls of a step without a forward pass."""
-    return adapt.first([MIXIN]).kv_connector_no_forward(output, vllm_config)
+    return adapt.named(MIXIN).kv_connector_no_forward(output, vllm_config)
 
 
 def _of_group(number: int, group: Any) -> list[Any]:
     """The layers of a cache group with each spec, with a backend that can have all layers in a
     block."""
-    kind, backend = adapt.first([ATTENTION_GROUP]), adapt.first([OTHER_BACKEND])
+    kind, backend = adapt.named("AttentionGroup"), adapt.named("FlexAttentionBackend")
     names: dict[Any, list[str]] = {}
     for name in group.layer_names:
         names.setdefault(of_layer(group, name), []).append(name)

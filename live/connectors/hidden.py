@@ -21,14 +21,12 @@ PATH = "hidden_states_path"
 STATES = "hidden_states"
 """The name of the states in a file."""
 
-LAYER = "vllm.model_executor.models.extract_hidden_states:CacheOnlyAttentionLayer"
-
 
 def model_layer() -> Any:
     """The drafter's layer in vLLM's forward context: the connector looks for this class."""
     import torch
 
-    kind: Any = adapt.first([LAYER])
+    kind: Any = adapt.named("CacheOnlyAttentionLayer")
     layer = kind.__new__(kind)
     torch.nn.Module.__init__(layer)
     layer.kv_cache = torch.tensor([])

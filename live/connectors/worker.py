@@ -31,9 +31,6 @@ from kvproof.model.facts.connectors import Fact, Slot, SlotsRead, WrongSlot
 from kvproof.model.plans.connector import ConnectorPlan
 from kvproof.model.state import Table
 
-LAYER = "vllm.model_executor.layers.attention_layer_base:AttentionLayerBase"
-
-
 DRAFT = "~"
 """A draft token that is rejected."""
 
@@ -324,7 +321,7 @@ def model_layer(latent: bool = False) -> Any:
     """A layer of the model in vLLM's forward context."""
     import torch
 
-    base = adapt.first([LAYER])
+    base = adapt.named("AttentionLayerBase")
     chosen = latent_backend if latent else backend
     own = {"get_attn_backend": staticmethod(chosen), "get_kv_cache_spec": None}
     layer = type("ModelLayer", (base,), own)()

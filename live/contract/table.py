@@ -34,7 +34,7 @@ _FILE = msgspec.toml.decode(
     read_text(Path(__file__).with_name("contract.toml"), "contract"), type=_File
 )
 
-NAMES = {
+_NAMES = {
     name: (places,) if isinstance(places, str) else places for name, places in _FILE.names.items()
 }
 """What a name stands for with which a place begins: a place, or several, the newest release
@@ -56,7 +56,7 @@ def _places(text: str) -> Iterator[Place]:
         parts = BEGINS.fullmatch(each)
         assert parts is not None, each
         absent, name, rest = parts.groups()
-        for begin in NAMES.get(name, (name,)):
+        for begin in _NAMES.get(name, (name,)):
             yield place(f"{absent}{begin}{rest}")
 
 

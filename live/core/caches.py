@@ -18,8 +18,7 @@ class Caches:
     @property
     def concurrency(self) -> float:
         """The number of requests of the largest length that vLLM reports to fit."""
-        home, name = "vllm.v1.core", "get_max_concurrency_for_kv_cache_config"
-        counted = adapt.first([f"{home}.kv_cache_utils:{name}", f"{home}.kv_cache_planning:{name}"])
+        counted = adapt.named("get_max_concurrency_for_kv_cache_config")
         return float(counted(self.vllm_config, self.made))
 
     @property

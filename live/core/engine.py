@@ -39,12 +39,6 @@ ALONE = "alone"
 
 PLENTY_BYTES = 1 << 30
 
-IMAGES = [
-    f"vllm.multimodal.cache:{name}"
-    for name in ("LruKeyReplicatedReceiverCache", "MultiModalReceiverCache")
-]
-"""An engine's cache of images, newest release first."""
-
 REFUSALS = (ValueError, NotImplementedError)
 """The exceptions with which vLLM says that it cannot serve a model, or not with this little
 memory."""
@@ -292,7 +286,7 @@ class Engine:
         model ends the answer. Of its `image`, it has the name alone."""
         sampling = pooling = None
         if self.plan.pools:
-            pooling = adapt.first(["vllm.pooling_params:PoolingParams"])(task=POOLING)
+            pooling = adapt.named("PoolingParams")(task=POOLING)
         else:
             sampling = SamplingParams(
                 max_tokens=answer,
@@ -319,7 +313,8 @@ class Engine:
     def forget_images(self) -> None:
         """Give the engine vLLM's cache of images, without images."""
         memory = FakeSpace(mm_processor_cache_gb=1)
-        made = adapt.first(IMAGES)(FakeSpace(get_multimodal_config=lambda: memory))
+        kind = adapt.named("LruKeyReplicatedReceiverCache")
+        made = kind(FakeSpace(get_multimodal_config=lambda: memory))
         if not hasattr(self.core, "mm_receiver_cache"):
             why = "An engine of this vLLM keeps its images elsewhere"
             raise AdapterDrift(why, "EngineCore.mm_receiver_cache")

@@ -42,7 +42,7 @@ def _parts() -> tuple[Any, Any, Any]:
     return (
         adapt.first(["vllm.entrypoints.openai.completion.serving:OpenAIServingCompletion"]),
         adapt.first(["vllm.entrypoints.openai.completion.protocol:CompletionRequest"]),
-        adapt.first(["vllm.v1.engine.async_llm:AsyncLLM"]),
+        adapt.named("AsyncLLM"),
     )
 
 

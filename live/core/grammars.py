@@ -138,7 +138,7 @@ def structured(words: str) -> dict[str, Any]:
     words."""
     if not words:
         return {}
-    params = adapt.first(["vllm.sampling_params:StructuredOutputsParams"])(grammar=words)
+    params = adapt.named("StructuredOutputsParams")(grammar=words)
     params._backend = "xgrammar"  # which the front of an engine chooses
     return {"structured_outputs": params}
 

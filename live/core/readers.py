@@ -29,7 +29,7 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Counts, Exported
 from kvproof.model.plans.engine import given
 
-LOGGER = "vllm.v1.metrics.loggers:PrometheusStatLogger"
+LOGGER = "PrometheusStatLogger"
 
 COUNTED = "generation_tokens_total", "iteration_tokens_total_sum"
 """The metrics that count the tokens of answers, and the tokens of all steps."""
@@ -65,7 +65,7 @@ def _logger() -> Any:
     """Make the logger. Raises AdapterDrift where this vLLM has none."""
     plain = given()
     try:
-        return adapt.first([LOGGER])(config_of(plain, plain.blocks))
+        return adapt.named(LOGGER)(config_of(plain, plain.blocks))
     except Exception as error:
         raise AdapterDrift(
             f"The metrics of this vLLM need more ({last_line(error)})", LOGGER
@@ -134,7 +134,7 @@ class Front(ABC):
         self.failed: Exception | None = None
         self.metrics = metrics
         self.engine = _Engine()
-        self.front = front = unstarted(adapt.first([self.kind]))
+        self.front = front = unstarted(adapt.named(self.kind))
         front.engine_core = self.engine
         front.log_stats, front.output_handler = True, None
         front.should_execute_dummy_batch = False
@@ -178,14 +178,14 @@ class Front(ABC):
 
 
 class _Synchronous(Front):
-    kind = "vllm.v1.engine.llm_engine:LLMEngine"
+    kind = "LLMEngine"
 
     def _step(self) -> None:
         self.front.step()
 
 
 class _Asynchronous(Front):
-    kind = "vllm.v1.engine.async_llm:AsyncLLM"
+    kind = "AsyncLLM"
     queue = FakeSpace(put=lambda _: None)
 
     def __init__(self, metrics: Metrics) -> None:

@@ -8,8 +8,7 @@ import inspect
 from typing import Any
 
 from kvproof.live import adapt, build
-from kvproof.live.adapt import first
-from kvproof.live.contract.table import NAMES
+from kvproof.live.adapt import named
 from kvproof.live.fake import unstarted
 from kvproof.model import config
 from kvproof.model.errors import AdapterDrift
@@ -20,7 +19,7 @@ Pairs = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 def worker(cfg: config.EngineConfig) -> Any:
     """A worker of this engine that computes block lists and nothing else."""
-    made = unstarted(first(NAMES["WORKER"]))
+    made = unstarted(named("NixlBaseConnectorWorker"))
     kv_cache = build.kv_cache_config(cfg)
     groups = getattr(kv_cache, "transfer_groups", kv_cache.kv_cache_groups)
     made.kv_cache_config = kv_cache
@@ -56,7 +55,7 @@ def trimmed(cfg: config.EngineConfig, local: Lists, remote: Lists) -> Pairs:
     lists are not changed. Raises AdapterDrift in a release that has no method for it alone (up to
     0.21)."""
     name = "_apply_prefix_caching"
-    if not hasattr(first(NAMES["WORKER"]), name):
+    if not hasattr(named("NixlBaseConnectorWorker"), name):
         why = "A worker of this vLLM trims block lists only while it reads"
         raise AdapterDrift(why, f"NixlConnectorWorker.{name}")
     trim = getattr(worker(cfg), name)
