@@ -272,6 +272,11 @@ def _with_no_abort_by_the_engine(plan: EnginePlan) -> Any:
     return _changed(Pause | Sleep, waits, "actions")(_leave_out(Stop)(plan))
 
 
+def _with_room_for_padding(plan: EnginePlan) -> EnginePlan:
+    """A step has room for one request: its token, its drafts, and as many slots for drafts."""
+    return replace(plan, chunk_tokens=max(plan.chunk_tokens, 1 + 2 * plan.drafts))
+
+
 def _with_no_sessions(plan: EnginePlan) -> Any:
     """Each session is a request: no later parts come."""
     return _each(Send, stays=False)(_leave_out(More)(plan))
@@ -332,6 +337,8 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
     EnginePlan: {
         "aborts_by_the_engine": _with_no_abort_by_the_engine,
         "blocks_outermost": _plan(layout="LBNHC"),  # `VLLM_KV_CACHE_LAYOUT`
+        "budget_below_padding": _with_room_for_padding,
+        "drafts": _plan(drafts=0, drafter="ngram", misses=0),
         "no_hybrid_manager": _plan(hybrid=True),
         "pipeline_stages": _layers(stage=0),
         "resets": _with_no_emptied_cache,

@@ -146,6 +146,7 @@ def random_engine(
     drafter = getattr(of_plan, "drafter", DRAFTERS[seed % len(DRAFTERS)])
     if "eagle" in drafter and "chunked" in of_plan.kinds:  # vLLM's own start-up never has both
         drafter = "ngram"
+    # With a smaller budget, a request that was hit waits for ever: `padding_has_no_room`.
     if drafter not in ("ngram", "eagle"):  # drafts take slots of the budget
         slots = of_plan.drafts * of_plan.requests
         of_plan.chunk_tokens = max(of_plan.chunk_tokens + of_plan.drafts, SMALLEST + slots)
