@@ -2,7 +2,7 @@
 
 import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from random import Random
 
 from kvproof.campaign.behaviours import behaviours, steps_among
@@ -20,7 +20,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.events import Event, Submit, stimulus
 from kvproof.model.finding import Signature, signature
-from kvproof.model.machine import Machine
+from kvproof.model.machine import MakeMachine
 from kvproof.model.plans.part import Taken
 from kvproof.model.step import Step
 from kvproof.model.traces.lines import Found
@@ -35,10 +35,8 @@ SHRINKING_RUNS_MAX = 150
 
 EVENTUALLY = next(i.id for i in CHECKS.values() if i.kind == "eventually")
 
-Make = Callable[[Cluster], Machine]
 
-
-def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> UnitResult:
+def carry_out(unit: Unit, make: MakeMachine, met: Counter[str] | None = None) -> UnitResult:
     """Carry out a unit, and return its result. `met` counts the known findings that the machines
     explain."""
     if isinstance(unit.work, Plays | Engines):
@@ -60,7 +58,7 @@ def carry_out(unit: Unit, make: Make, met: Counter[str] | None = None) -> UnitRe
 class _Work:
     """One unit while it is carried out."""
 
-    def __init__(self, unit: Unit, make: Make, met: Counter[str]) -> None:
+    def __init__(self, unit: Unit, make: MakeMachine, met: Counter[str]) -> None:
         self.unit, self.make, self.met = unit, make, met
         self.before = Counter(met)
         self.at_run = Counter(met)
@@ -152,7 +150,7 @@ def _arrived(cluster: Cluster, events: Sequence[Event]) -> Cluster:
     return cluster.carrying(*(job for job in cluster.jobs if job.name in names))
 
 
-def taken(make: Make, entry: Taken) -> Run:
+def taken(make: MakeMachine, entry: Taken) -> Run:
     """Take the events of an entry that are possible when their turn comes, and drive the run to its
     end. Raises Violated."""
     run = Run(make(entry.cluster.carrying()))
@@ -165,7 +163,7 @@ def taken(make: Make, entry: Taken) -> Run:
     return run
 
 
-def shorter(make: Make, by: Signature, violated: Violated) -> Violated:
+def shorter(make: MakeMachine, by: Signature, violated: Violated) -> Violated:
     """Return the shortest run found that ends with a finding of this signature."""
     best = violated
 
@@ -181,7 +179,7 @@ def shorter(make: Make, by: Signature, violated: Violated) -> Violated:
     return best
 
 
-def ending(make: Make, by: Signature, run: Taken) -> Violated | None:
+def ending(make: MakeMachine, by: Signature, run: Taken) -> Violated | None:
     """Return the run as it was taken, if it ends with a finding of this signature."""
     try:
         taken(make, run)

@@ -14,10 +14,11 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Protocol
 
-from kvproof.campaign.carry_out import Make, carry_out
+from kvproof.campaign.carry_out import carry_out
 from kvproof.campaign.unit import UnitResult, packed, unit_of
 from kvproof.model import interruption
 from kvproof.model.faults.fault import Fault, planted
+from kvproof.model.machine import MakeMachine
 
 END_S = 5.0
 """How long a worker may take to end."""
@@ -54,7 +55,7 @@ Work = Callable[[bytes], bytes]
 """Carries out one unit: both are lines of JSON."""
 
 
-def work(make: Make, faults: tuple[Fault, ...], met: Counter[str] | None = None) -> Work:
+def work(make: MakeMachine, faults: tuple[Fault, ...], met: Counter[str] | None = None) -> Work:
     """Return the work of one process, with these faults in the model."""
 
     def one(line: bytes) -> bytes:

@@ -15,10 +15,10 @@ from kvproof.model.errors import AdapterDrift
 from kvproof.model.faults.fault import planted
 from kvproof.reports.live_line import progress
 from kvproof.strategies.count_conformance import conformance_checks
-from kvproof.strategies.explorer.by_replay import NOT_TWICE, explore_by_replay
+from kvproof.strategies.explorer.by_replay import explore_by_replay
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.running import Limits, memory_mib
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import NOT_TWICE, Outcome, Verdict
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

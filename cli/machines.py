@@ -5,7 +5,7 @@ import functools
 import importlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -14,12 +14,10 @@ from kvproof.model.config import Cluster
 from kvproof.model.errors import AdapterDrift, UsageError
 from kvproof.model.faults.fault import Fault
 from kvproof.model.known_finding import KnownFinding
-from kvproof.model.machine import Machine, ModelMachine
+from kvproof.model.machine import Machine, MakeMachine, ModelMachine
 from kvproof.reports import live_line
 from kvproof.reports.screen import say
 from kvproof.strategies.verdict import Outcome, Verdict
-
-Make = Callable[[Cluster], Machine]
 
 
 class Maker(NamedTuple):
@@ -31,8 +29,8 @@ class Maker(NamedTuple):
     """
 
     name: str
-    make: Make
-    search: Make
+    make: MakeMachine
+    search: MakeMachine
     vllm: str | None = None
     met: Counter[str] | None = None
     alike: Mapping[str, str] = {}

@@ -4,7 +4,7 @@ One machine is the model, the other is live vLLM behind its adapter. Strategies 
 both alike.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kvproof.model.config import Cluster, Job
@@ -55,6 +55,10 @@ class Machine(Protocol):
 
     def close(self) -> None:
         """Free what the machine holds; the run is over."""
+
+
+MakeMachine = Callable[[Cluster], Machine]
+"""Makes a fresh machine for a cluster."""
 
 
 class ModelMachine:

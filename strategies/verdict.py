@@ -33,6 +33,9 @@ class Verdict(Enum):
 INTERRUPTED = "interrupted"
 """The reason of an UNKNOWN verdict when the user stopped the search."""
 
+NOT_TWICE = "the machine did not behave the same twice"
+"""The reason of one when the same events led to another state."""
+
 NOTHING_SCHEDULED = "nothing was scheduled, so no check has seen an engine at work"
 """The reason of an UNKNOWN verdict where no engine took a step."""
 

@@ -12,11 +12,10 @@ from kvproof.model.faults.fault import planted
 from kvproof.model.faults.registry import FAULTS
 from kvproof.model.machine import Machine, ModelMachine
 from kvproof.model.presets import CLUSTERS
-from kvproof.strategies.explorer import by_replay
 from kvproof.strategies.explorer.by_replay import explore_by_replay
 from kvproof.strategies.explorer.explorer import explore
 from kvproof.strategies.explorer.running import Limits
-from kvproof.strategies.verdict import Outcome, Verdict
+from kvproof.strategies.verdict import NOT_TWICE, Outcome, Verdict
 
 EVERY = tuple(CHECKS.values())
 SMALL = CLUSTERS["pd-async"]
@@ -85,7 +84,7 @@ def test_a_machine_that_does_not_repeat_itself_is_unknown() -> None:
 
     outcome = explore_by_replay(SMALL, Forgetful, EVERY)
     assert outcome.verdict is Verdict.UNKNOWN
-    assert outcome.reason == by_replay.NOT_TWICE
+    assert outcome.reason == NOT_TWICE
 
 
 @pytest.mark.live

@@ -40,7 +40,7 @@ from kvproof.model.config import Cluster
 from kvproof.model.events import Event
 from kvproof.model.finding import Finding, Signature, signature
 from kvproof.model.known_finding import KnownFinding
-from kvproof.model.machine import Machine
+from kvproof.model.machine import Machine, MakeMachine
 from kvproof.model.plans.part import Taken
 from kvproof.model.severity import Severity
 from kvproof.model.state import Death
@@ -48,7 +48,6 @@ from kvproof.model.step import Step
 from kvproof.strategies.conformance.watched import Watched
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run
-from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import sample
 from kvproof.strategies.shrinking import length
 

@@ -21,7 +21,7 @@ from kvproof.model.faults.registry import FAULTS
 from kvproof.model.plans.config_options import ConfigOption
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.presets.room import SUFFIX, roomy
-from kvproof.strategies.sampling.wide import ROOMY
+from kvproof.strategies.sampling.wide import ROOMY, SEEDS
 from kvproof.strategies.witnesses import witnesses
 
 EPISODES = 6
@@ -44,9 +44,6 @@ OTHERS = 1_000
 
 LOOKS = 600_000
 """The plans of looks differ from all others."""
-
-SEEDS = 1_000_003
-"""Two runs with different seeds have no random cluster in common, unless they are very long."""
 
 
 def of_findings() -> list[Follow]:

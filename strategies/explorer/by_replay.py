@@ -13,14 +13,14 @@ Cost: a machine for each event that does not lead to a new state.
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from kvproof.invariants.check import Check, Tally
 from kvproof.model.config import Cluster
 from kvproof.model.events import Event
-from kvproof.model.machine import Machine
+from kvproof.model.machine import MakeMachine
 from kvproof.model.state import State
 from kvproof.strategies.drain import drain, over
 from kvproof.strategies.explorer.collapse import Parts
@@ -28,17 +28,12 @@ from kvproof.strategies.explorer.running import Limits, Progress, Search
 from kvproof.strategies.explorer.running import run as run_search
 from kvproof.strategies.explorer.search_graph import SearchGraph
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.verdict import Outcome, Verdict, earned
-
-MakeMachine = Callable[[Cluster], Machine]
-"""Makes a fresh machine for a cluster, with its jobs."""
+from kvproof.strategies.verdict import NOT_TWICE, Outcome, Verdict, earned
 
 DIGEST_BYTES = 16
 
 RUNS_MAX = 1_000
 """The largest number of machines that are kept for states still to expand."""
-
-NOT_TWICE = "the machine did not behave the same twice"
 
 
 class NotTheSame(Exception):

@@ -30,14 +30,11 @@ from kvproof.model.events import (
     TransferFail,
     TransferLost,
 )
-from kvproof.model.machine import Machine
+from kvproof.model.machine import Machine, MakeMachine
 from kvproof.model.presets.room import has_room
 from kvproof.strategies.drain import drain
 from kvproof.strategies.run import Run, Violated
 from kvproof.strategies.sampling.workloads import jobs, longest_prompt, prompt_lengths
-
-MakeMachine = Callable[[Cluster], Machine]
-"""Makes a fresh machine for a cluster."""
 
 JOBS_MAX = 6
 """The largest number of jobs of one episode."""

@@ -15,10 +15,11 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model import interruption
 from kvproof.model.config import Cluster
 from kvproof.model.errors import UsageError
+from kvproof.model.machine import MakeMachine
 from kvproof.strategies.run import Run, Violated
-from kvproof.strategies.sampling.episode import MakeMachine, Target
+from kvproof.strategies.sampling.episode import Target
 from kvproof.strategies.sampling.random_episodes import RandomEpisodes
-from kvproof.strategies.verdict import INTERRUPTED, Outcome, Verdict
+from kvproof.strategies.verdict import INTERRUPTED, NOT_TWICE, Outcome, Verdict
 
 Progress = Callable[[int, int], None]
 """Called after each episode with the number of episodes done and the number wanted."""
@@ -27,8 +28,6 @@ Progress = Callable[[int, int], None]
 SHRINK_RUNS = 3_000
 """The number of runs that shrinking tries before it returns the shortest failing run so far. It is
 a number and not a time, so that the same seed gives the same run."""
-
-NOT_THE_SAME = "the machine did not behave the same twice"
 
 CUT = "shrinking ended after {} runs, so the run may be longer than it need be"
 
@@ -174,11 +173,11 @@ def sample(
         except _ShrunkEnough:
             return broken(shortest[0], CUT.format(f"{SHRINK_RUNS:,}"))
         except Flaky:
-            return outcome(Verdict.UNKNOWN, reason=NOT_THE_SAME)
+            return outcome(Verdict.UNKNOWN, reason=NOT_TWICE)
     if stopped:
         if shortest:
             return broken(shortest[0], INTERRUPTED)
         return outcome(Verdict.UNKNOWN, reason=INTERRUPTED)
     if shortest and shrink:
-        return outcome(Verdict.UNKNOWN, reason=NOT_THE_SAME)
+        return outcome(Verdict.UNKNOWN, reason=NOT_TWICE)
     return broken(shortest[0]) if shortest else outcome(Verdict.SAMPLED)

@@ -15,10 +15,10 @@ from kvproof.invariants.registry import CHECKS
 from kvproof.model.config import Cluster
 from kvproof.model.config.features.registry import modelled, used_by
 from kvproof.model.errors import AdapterDrift
+from kvproof.model.machine import MakeMachine
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS, cluster_named
 from kvproof.model.presets.room import roomy
 from kvproof.strategies.run import Violated
-from kvproof.strategies.sampling.episode import MakeMachine
 from kvproof.strategies.sampling.stateful import Covered, Progress, sample
 from kvproof.strategies.verdict import Outcome, Verdict
 
