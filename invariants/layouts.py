@@ -197,7 +197,7 @@ def _place(worker: int, pages: Pages) -> Reason:
     )
 
 
-READ_WHOLE = ("full", "sink", "window", "chunked", "mla", "window mla")
+READ_WHOLE = ("full", "sink", "window", "chunked", "mla", "window mla", "rswa")
 """The kinds of layers whose blocks are read by an attention kernel."""
 
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from kvproof.invariants.check import check
 from kvproof.model.because import Judged, Reason, because, choice, holds, holds_if, reason
-from kvproof.model.facts.startup import StartedWorker, Startup
-from kvproof.model.plans.engine import KEEP_ALL
+from kvproof.model.facts.startup import LoneStep, StartedGroup, StartedWorker, Startup
+from kvproof.model.plans.engine import KEEP_ALL, WINDOWS
 from kvproof.model.severity import Severity
 
 
@@ -36,6 +36,51 @@ def admitted_length_is_served(start: Startup) -> Iterator[Judged]:
             lacks=start.lacks,
         ),
     )
+
+
+@check(
+    "a request that runs alone has a block for each token that the tokens of a step read",
+    origin="SingleTypeKVCacheManager.remove_skipped_blocks; vllm#46564",
+    severity=Severity.WRONG_TOKENS,
+)
+def read_tokens_have_blocks(start: Startup) -> Iterator[Judged]:
+    """Blocks behind a window, or between a prompt and a window of its answer (vllm#46564), are
+    freed while their request runs, and the null block stands in their place. If one is freed too
+    early, attention reads the null block as if it had the tokens."""
+    run = start.run
+    for step in run.steps if run else ():
+        for number, group in enumerate(start.groups):
+            size = group.block * start.plan.shards
+            needed = {at // size for at in _read(group, step, run.prompt if run else 0)}
+            lacking = needed - step.held[number]
+            yield holds_if(not lacking, len(needed)) or because(
+                reason(
+                    "reads",
+                    "tokens {first} to {last}, after a prompt of {prompt}, read block {entry} of "
+                    "group {group} ({kind}, {window} tokens)",
+                    first=step.first,
+                    last=step.end - 1,
+                    prompt=run.prompt if run else 0,
+                    entry=min(lacking),
+                    group=number,
+                    kind=group.kind,
+                    window=group.window or "all",
+                ),
+                reason("freed", "the null block stands in its place"),
+            )
+
+
+def _read(group: StartedGroup, step: LoneStep, prompt: int) -> Iterator[int]:
+    """The tokens that the tokens of a step read in a group with a block for each token; none of
+    other groups."""
+    if group.kind in KEEP_ALL:
+        yield from range(step.end)
+    elif group.kind == "chunked":
+        yield from range(step.first - step.first % group.window, step.end)
+    elif group.kind in (*WINDOWS, "rswa"):
+        yield from range(max(step.first - group.window + 1, 0), step.end)
+    if group.kind == "rswa":
+        yield from range(min(prompt, step.end))
 
 
 @check(

@@ -217,11 +217,11 @@ def hidden_states() -> Any:
     return getattr(interface, "HiddenStateCacheSpec", interface.MLAAttentionSpec)
 
 
-def ring() -> Any:
-    """The class of the spec for a ring; older releases have full attention in its place."""
+def spec_or_full(name: str) -> Any:
+    """The class of a spec by its name; releases without it have full attention in its place."""
     import vllm.v1.kv_cache_interface as interface
 
-    return getattr(interface, "CircularBufferSpec", interface.FullAttentionSpec)
+    return getattr(interface, name, interface.FullAttentionSpec)
 
 
 FIRST_MODEL = ServedModel()

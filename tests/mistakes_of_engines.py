@@ -184,6 +184,22 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         around(f"{MANAGERS}:CircularBufferManager.allocate_new_blocks", _like_full_attention),
         "admitted_length_is_served",
     ),
+    "a reference window is a token too small": (
+        line(
+            f"{MANAGERS}:RSWAManager.remove_skipped_blocks",
+            "processed_computed_tokens - self.rswa_window",
+            "processed_computed_tokens - self.rswa_window + 2",
+        ),
+        "read_tokens_have_blocks",
+    ),
+    "the prompt before a reference window is freed": (
+        line(
+            f"{MANAGERS}:RSWAManager.remove_skipped_blocks",
+            "cdiv(num_prompt_tokens, bs)",
+            "num_prompt_tokens // bs",
+        ),
+        "read_tokens_have_blocks",
+    ),
     "a model of windows alone is not expected (vllm#48256)": (
         around(f"{UTILS}:get_kv_cache_groups", _full_attention_first),
         "engine_survives",
@@ -388,6 +404,10 @@ MISTAKES: dict[str, tuple[Change, str]] = {
     ),
     "the model's end of an answer is not heard": (
         around("vllm.v1.core.sched.scheduler:check_stop", deaf),
+        "answer_has_its_tokens",
+    ),
+    "an answer that repeats itself goes on": (
+        instead("vllm.v1.core.sched.utils:check_sequence_repetition", lambda *_: False),
         "answer_has_its_tokens",
     ),
     "the rest of a step follows the end of an answer": (

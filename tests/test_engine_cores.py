@@ -63,7 +63,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
         assert all(plan.workers())
     kinds = {layer.kind for plan in plans for layer in plan.layers}
     attention = {"full", "window", "chunked", "mla", "window mla", "sink"}
-    assert kinds == attention | {"mamba", "hidden", "ring"}
+    assert kinds == attention | {"mamba", "hidden", "ring", "rswa"}
     actions = {type(each).__name__ for plan in plans for each in plan.actions}
     pauses = "Pause", "Resume", "Sleep", "Wake"
     assert actions == {*("Send", "More", "Cancel", "Arrive", "Compile", "Reset", "Stop"), *pauses}
@@ -132,6 +132,7 @@ def test_engines_of_the_installed_release_keep_the_rules(engines: int) -> None:
             came["masks"] += sum(len(each.masks) for each in one.requests)
             sent = [each for each in one.plan.actions if isinstance(each, Send)]
             stopped = {each.name for each in one.requests if "stop" in each.ends}
+            came["repeated"] += sum("repetition" in each.ends for each in one.requests)
             came["ended early"] += sum(e.stops < e.answer for e in sent if e.request in stopped)
             came["wrong drafts"] += one.plan.misses > 0
             came["by priority"] += one.plan.by_priority
@@ -142,7 +143,7 @@ def test_engines_of_the_installed_release_keep_the_rules(engines: int) -> None:
             came["left the front"] += sum(each.leaves for each in sent)
     kinds = ("served", "refused", "answered", "paused", "exited", "masks", "after reasoning")
     also = "AsyncLLM", "LLMEngine", "on planned sizes", "parts of sessions", "left the front"
-    models = "ended early", "wrong drafts", "by priority", "vectors"
+    models = "ended early", "repeated", "wrong drafts", "by priority", "vectors"
     fewest = min(came[kind] for kind in (*kinds, *also, *models))
     assert fewest >= 8, came
     assert came["served"] >= engines // 2, came
@@ -176,6 +177,8 @@ LIKE: dict[str, dict[str, Any]] = {
         "kinds": ("mla", "window"),
     },
     "a ring grows with its request": {**COUNTED, "rings": True},
+    "a reference window is a token too small": {**COUNTED, "refers": True},
+    "the prompt before a reference window is freed": {**COUNTED, "refers": True},
     "a model of windows alone is not expected (vllm#48256)": {**COUNTED, "kinds": ("window",)},
     "the first worker decides on the length": {
         **COUNTED,
@@ -745,7 +748,7 @@ def test_an_older_release_has_full_attention_in_place_of_a_ring(
 
     plans = (random_engine(seed, {**COUNTED, "rings": True}) for seed in count())
     plan = next(each for each in plans if "ring" in {layer.kind for layer in each.layers})
-    monkeypatch.setattr("kvproof.live.build.ring", lambda: FullAttentionSpec)
+    monkeypatch.setattr("kvproof.live.build.spec_or_full", lambda _: FullAttentionSpec)
     assert not side_plans.driven(Engine("older", plan)).breaks
 
 

@@ -66,13 +66,15 @@ class Caches:
             "hidden": getattr(kinds, "HiddenStateCacheSpec", ()),
             "mla": kinds.MLAAttentionSpec,
             "ring": getattr(kinds, "CircularBufferSpec", ()),
+            "rswa": getattr(kinds, "RSWASpec", ()),
             "sink": kinds.SinkFullAttentionSpec,
             "full": kinds.FullAttentionSpec,
         }
         kind = next((each for each, cls in named.items() if isinstance(first, cls)), "other")
+        of_kind = {"chunked": "attention_chunk_size", "rswa": "rswa_window"}
         window = 0
-        if kind in (*WINDOWS, "chunked"):
-            window = first.attention_chunk_size if kind == "chunked" else first.sliding_window
+        if kind in (*WINDOWS, *of_kind):
+            window = getattr(first, of_kind.get(kind, "sliding_window"))
         reported = getattr(kinds, "get_kv_cache_spec_kind", lambda _: None)(spec)
         return StartedGroup(
             *(kind, first.block_size, window, tuple(group.layer_names)),

@@ -56,6 +56,15 @@ def _named(image: str) -> list[Any]:
     return [MultiModalFeatureSpec(None, "image", image, PlaceholderRange(0, 1))]
 
 
+def _unlike(repeats: int) -> dict[str, Any]:
+    """The argument of `SamplingParams` by which an answer ends with so many equal tokens; no
+    argument without a number."""
+    if not repeats:
+        return {}
+    params = adapt.first(["vllm.sampling_params:RepetitionDetectionParams"])
+    return {"repetition_detection": params(max_pattern_size=1, min_count=repeats)}
+
+
 class LoopEnd(BaseException):
     """An exception that ends the loop: the plan is over, and the loop would wait or run for
     ever."""
@@ -279,11 +288,13 @@ class Engine:
         resumable: bool = False,
         priority: int = 0,
         stops: bool = False,
+        repeats: int = 0,
         image: str = "",
     ) -> EngineCoreRequest:
         """A request as a front sends it, with these `kv_transfer_params`, and with a grammar. If it
         is `resumable`, it is a part of a session, and others follow. If it `stops`, a token of its
-        model ends the answer. Of its `image`, it has the name alone."""
+        model ends the answer; so do so many `repeats` of a token. Of its `image`, it has the name
+        alone."""
         sampling = pooling = None
         if self.plan.pools:
             pooling = adapt.named("PoolingParams")(task=POOLING)
@@ -294,6 +305,7 @@ class Engine:
                 stop_token_ids=[END_ID] if stops else None,
                 extra_args={"kv_transfer_params": params} if params else None,
                 **structured(grammar),
+                **_unlike(repeats),
             )
         return EngineCoreRequest(
             request_id=name,

@@ -86,7 +86,8 @@ class Client:
         self.sent = sent
         self.taken = self.gone = False
         self.tokens = self.parts = self.steps_after = self.read = self.got = 0
-        self.answer = 1 if pools else min(sent.stops or sent.answer, sent.answer)
+        ends = sent.stops or sent.answer, sent.repeats or sent.answer
+        self.answer = 1 if pools else min(*ends, sent.answer)
         self.sent_tokens = len(sent.tokens) + sent.answer
         self.open = sent.stays
         self.ends: list[str] = []
@@ -327,6 +328,7 @@ class Episode:
                 resumable=one.stays,
                 priority=one.priority,
                 stops=one.stops > 0,
+                repeats=one.repeats,
                 image=one.request if one.forgotten else "",
             )
             self.statistics.add(request)

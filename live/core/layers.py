@@ -19,12 +19,17 @@ DTYPES = {1: torch.int8, 2: torch.float16, 4: torch.float32}
 """The type of a number of so many bytes."""
 
 
+NEWER = {"ring": "CircularBufferSpec", "rswa": "RSWASpec"}
+"""The specs that not every release has, by the kind of their layers."""
+
+
 def as_here(layer: Layer) -> Layer:
-    """The layer that this vLLM has: older releases have full attention in place of a ring."""
+    """The layer that this vLLM has: older releases have full attention in place of some kinds."""
     import vllm.v1.kv_cache_interface as kinds
 
-    missing = layer.kind == "ring" and build.ring() is kinds.FullAttentionSpec
-    return replace(layer, kind="full") if missing else layer
+    name = NEWER.get(layer.kind, "")
+    missing = name and build.spec_or_full(name) is kinds.FullAttentionSpec
+    return replace(layer, kind="full", window=0) if missing else layer
 
 
 def spec_of(plan: EnginePlan, layer: Layer) -> Any:
@@ -58,8 +63,9 @@ def spec_of(plan: EnginePlan, layer: Layer) -> Any:
         return kinds.SlidingWindowSpec(**common, sliding_window=layer.window)
     if layer.kind == "chunked":
         return kinds.ChunkedLocalAttentionSpec(**common, attention_chunk_size=layer.window)
-    if layer.kind == "ring":
-        return build.ring()(**common)
+    if layer.kind in NEWER:
+        kind = build.spec_or_full(NEWER[layer.kind])
+        return kind(**common, **adapt.accepted(kind, rswa_window=layer.window))
     if layer.kind == "sink":
         return kinds.SinkFullAttentionSpec(**common, sink_len=layer.block)
     return kinds.FullAttentionSpec(**common)

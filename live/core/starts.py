@@ -21,7 +21,7 @@ from kvproof.live.observer import shown
 from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import Played
-from kvproof.model.facts.startup import LoneRequest, Startup, TakenBlock, Together
+from kvproof.model.facts.startup import LoneRequest, LoneStep, Startup, TakenBlock, Together
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import NULL
 
@@ -121,18 +121,25 @@ def alone(engine: Engine, call_begins: Callable[[], None]) -> LoneRequest:
     """Run one request of the largest length, alone, to its end."""
     tokens = engine.max_model_len
     answer = engine.answer_alone
-    request = engine.add(engine.request(ALONE, range(1, tokens - answer + 1), answer))
+    prompt = tokens - answer
+    request = engine.add(engine.request(ALONE, range(1, prompt + 1), answer))
     manager = engine.core.scheduler.kv_cache_manager
     free, held, idle = engine.free_blocks, 0, 0
     clean: set[int] = {NULL}
     new: set[TakenBlock] = set()
     marks: list[int] = []
+    steps: list[LoneStep] = []
 
     def began(output: Any) -> None:
         nonlocal held, idle, clean, new
         held = max(held, free - engine.free_blocks)
         erased = adapt.zeroed(output)
-        for group, table in enumerate(manager.get_block_ids(ALONE)):
+        tables = manager.get_block_ids(ALONE)
+        if count := output.num_scheduled_tokens.get(ALONE, 0):
+            named = (frozenset(n for n, b in enumerate(table) if b != NULL) for table in tables)
+            end = request.num_computed_tokens
+            steps.append(LoneStep(end - count, end, tuple(named)))
+        for group, table in enumerate(tables):
             if erased is not None:
                 new |= {TakenBlock(group, b, b in erased) for b in {*table} - clean}
             clean |= {*table}
@@ -146,7 +153,8 @@ def alone(engine: Engine, call_begins: Callable[[], None]) -> LoneRequest:
         if request.is_finished() or idle > IDLE_MAX:
             break
     ended, computed = request.is_finished(), request.num_computed_tokens
-    return LoneRequest(tokens, ended, held, computed, tuple(sorted(new)), tuple(marks))
+    seen = tuple(sorted(new)), tuple(marks), prompt, tuple(steps)
+    return LoneRequest(tokens, ended, held, computed, *seen)
 
 
 def together(engine: Engine, number: int, call_begins: Callable[[], None]) -> Together:

@@ -8,8 +8,9 @@ from kvproof.model.facts.connectors import Fact
 from kvproof.model.plans.engine import EnginePlan
 from kvproof.model.state import Death
 
-OWN = frozenset({"length", "stop"})
-"""The reasons of the end of an answer: it has its largest length, or its model ended it."""
+OWN = frozenset({"length", "stop", "repetition"})
+"""The reasons of the end of an answer: it has its largest length, its model ended it, or it repeats
+itself."""
 
 
 class ClientRequest(NamedTuple):

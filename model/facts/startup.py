@@ -60,12 +60,21 @@ class TakenBlock(NamedTuple):
     erased: bool
 
 
+class LoneStep(NamedTuple):
+    """A step that computes the tokens of a request from `first` to before `end`. For each cache
+    group, the entries of its block table that name a block are `held`."""
+
+    first: int
+    end: int
+    held: tuple[frozenset[int], ...]
+
+
 class LoneRequest(NamedTuple):
-    """A request of `tokens` tokens that runs alone on the started engine. `held_max` is the largest
-    number of blocks that it held after a step was scheduled. If it does not end, `computed` is the
-    number of tokens that were computed. `taken` has the blocks that it took; it is empty where a
-    release does not report what is erased. `marks` has a number for all that could be seen of each
-    step (`live.marks`)."""
+    """A request of `tokens` tokens, of which `prompt` are its prompt, that runs alone on the
+    started engine, in these `steps`. `held_max` is the largest number of blocks that it held after
+    a step was scheduled. If it does not end, `computed` is the number of tokens that were computed.
+    `taken` has the blocks that it took; it is empty where a release does not report what is erased.
+    `marks` has a number for all that could be seen of each step (`live.marks`)."""
 
     tokens: int
     ended: bool
@@ -73,6 +82,8 @@ class LoneRequest(NamedTuple):
     computed: int
     taken: tuple[TakenBlock, ...] = ()
     marks: tuple[int, ...] = ()
+    prompt: int = 0
+    steps: tuple[LoneStep, ...] = ()
 
 
 class Together(NamedTuple):
@@ -154,5 +165,6 @@ def _enough(start: Startup, group: StartedGroup, tokens: int) -> int:
         states = cdiv(tokens, group.block) if start.plan.every_state else 2
         return states + 2 + drafts
     in_flight = start.in_flight_tokens
-    kept = min(tokens, group.window + in_flight) if group.window else tokens
+    slides = group.window and group.kind != "rswa"  # which keeps a prompt of any length
+    kept = min(tokens, group.window + in_flight) if slides else tokens
     return cdiv(kept + drafts, group.block) + 2

@@ -11,7 +11,9 @@ from kvproof.model.plans.connector import Copies, copies_in_words
 from kvproof.model.plans.messages import ACTIONS_MAX, LENGTH, Action, words
 from kvproof.model.plans.part import PlanPart
 
-Kind = Literal["full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink", "ring"]
+Kind = Literal[
+    "full", "window", "chunked", "mla", "window mla", "mamba", "hidden", "sink", "ring", "rswa"
+]
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 
 LAYERS_MAX = 24
@@ -38,8 +40,10 @@ class Layer(PlanPart, frozen=True):
     hidden states that an engine keeps for its user); a number has `bytes`. A Mamba layer has a
     state of `heads` times `width` numbers; with `padded`, its page is as large as the largest of
     the attention layers, as vLLM's platforms set it. A ring has the last tokens of a request, in
-    one block that the request holds to its end (`CircularBufferSpec`). `window` are the tokens of a
-    sliding window or of a local chunk. `stage` is the pipeline stage that has the layer."""
+    one block that the request holds to its end (`CircularBufferSpec`). A token of a layer with a
+    reference window (`rswa`) reads the whole prompt, and of the answer its last `window` tokens;
+    otherwise these are the tokens of a sliding window or of a local chunk. `stage` is the pipeline
+    stage that has the layer."""
 
     kind: Kind
     block: Count

@@ -36,9 +36,11 @@ class Send(_Action, frozen=True, tag="send"):
     `thinks` tokens of the answer are reasoning, which the grammar does not restrict; if one request
     of a plan thinks, all requests with a grammar do. The client of a request that `stays` may send
     more: it is a session. If it `stops`, the model ends the answer with its token of this number,
-    before its largest length or with it. Of two requests, the one of less `priority` comes first,
-    where the engine goes by priority. A `forgotten` request has an image that its front does not
-    send, because it believes that the engine has it. The engine has forgotten it."""
+    before its largest length or with it. If its client wants no `repeats`, the engine ends the
+    answer when it has so many equal tokens in a row. Of two requests, the one of less `priority`
+    comes first, where the engine goes by priority. A `forgotten` request has an image that its
+    front does not send, because it believes that the engine has it. The engine has forgotten
+    it."""
 
     request: Name
     shared: Small
@@ -52,6 +54,7 @@ class Send(_Action, frozen=True, tag="send"):
     leaves: bool = False
     like: Name = ""
     stops: Small = 0
+    repeats: Small = 0
     priority: Small = 0
     forgotten: bool = False
 
@@ -149,6 +152,7 @@ def words(action: Action) -> str:
             refused += f", priority {action.priority}" * bool(action.priority)
             tokens, shared = len(action.tokens), action.shared
             stops = f", of which the model gives {action.stops}" * bool(action.stops)
+            stops += f", until {action.repeats} are equal" * bool(action.repeats)
             return (
                 f"request {name}{whose[action.role]}, {tokens} tokens ({shared} of them shared), "
                 f"{action.answer} to answer{stops}{refused}"

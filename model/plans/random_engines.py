@@ -32,6 +32,7 @@ from kvproof.model.plans.random_messages import (
     with_repeats,
     with_session,
     with_stops,
+    without_loops,
 )
 
 PARAMETERS: dict[str, tuple[Any, ...]] = {
@@ -90,6 +91,9 @@ POOLED = 9
 RINGED = 13
 """Of so many plans, one has rings if vLLM's own start-up plans its KV caches."""
 
+REFERRED = 11
+"""Of so many plans, one has reference windows alone if vLLM's own start-up plans its KV caches."""
+
 STORED = 5
 """Of so many plans, one has a store if clients send messages."""
 
@@ -125,9 +129,13 @@ def random_engine(
     stored = seed % STORED == STORED - 1 if store is None else bool(store)
     if stored:
         _take_plain_layers(of_plan)
+    refers = getattr(of_plan, "refers", seed % REFERRED == REFERRED - 1)
+    of_plan.refers = refers and not (of_plan.given or stored)
+    if of_plan.refers:  # a model with such layers has no others
+        of_plan.kinds, of_plan.rare, of_plan.hidden = ("rswa",), "", 0
     _exclude(of_plan)
     rings = getattr(of_plan, "rings", seed % RINGED == RINGED - 1)
-    of_plan.rings = rings and not stored and _takes_rings(of_plan)
+    of_plan.rings = rings and not (stored or of_plan.refers) and _takes_rings(of_plan)
     max_model_len = LENGTH
     if not of_plan.given:
         max_model_len = r.randint(16, 60) if of_plan.longer else r.randint(5, 24)
@@ -186,6 +194,7 @@ def random_engine(
         plan = replace(plan, drafts=0, drafter="ngram", misses=0)
         return replace(plan, actions=to_pool(plan.actions, seed, length))
     actions = with_stops(plan.actions, seed, bool(plan.drafts and plan.overlaps))
+    actions = without_loops(actions, seed)
     return replace(plan, actions=actions if plan.store else with_forgotten(actions, seed))
 
 
@@ -196,7 +205,7 @@ def _planned(
     return EnginePlan(
         layers=_layers(r, of_plan, max_model_len),
         max_model_len=max_model_len,
-        answer_tokens=of_plan.answer_tokens,
+        answer_tokens=max_model_len // 2 if of_plan.refers else of_plan.answer_tokens,
         ranks=of_plan.ranks,
         hybrid=of_plan.hybrid,
         layout=of_plan.layout,
@@ -295,6 +304,8 @@ def _layer(r: Random, of_plan: SimpleNamespace, index: int, max_model_len: int) 
         block *= r.choice((1, 2))
     if kind == "window":
         window = r.choice(WINDOWS)
+    if kind == "rswa":
+        window = r.choice((1, 2, 3, 4))
     if kind == "chunked":  # of whole blocks, as in models
         window = 2 * block * r.choice((1, 2))
     if kind == "mla":

@@ -201,6 +201,23 @@ def with_stops(actions: Sequence[Action], seed: int, ahead: bool) -> tuple[Actio
     )
 
 
+def without_loops(actions: Sequence[Action], seed: int) -> tuple[Action, ...]:
+    """The messages, in some of which a client wants no answer that repeats itself. The answer has
+    equal tokens alone: no reasoning and no grammar, and its model does not end it."""
+    r = Random(f"loops of {seed}")
+    if r.randrange(STOPS):
+        return (*actions,)
+    return tuple(
+        replace(each, repeats=r.randint(2, each.answer))
+        if isinstance(each, Send)
+        and each.answer > 1
+        and not (each.stays or each.stops or each.grammar)
+        and r.random() < 0.6
+        else each
+        for each in actions
+    )
+
+
 def with_priorities(actions: Sequence[Action], seed: int) -> tuple[Action, ...]:
     """The messages, in which some requests are urgent, and others patient."""
     r = Random(f"priorities of {seed}")
