@@ -6,7 +6,7 @@ from kvproof.invariants.check import check
 from kvproof.invariants.loop import idle, nothing_left
 from kvproof.model.because import Excuse, Judged, because, choice, holds_if, reason, release
 from kvproof.model.facts.connectors import CacheStatistics, PromptReported, TokensLookedUp
-from kvproof.model.facts.loop import LoopWait, Played
+from kvproof.model.facts.loop import Did, LoopWait, Played
 from kvproof.model.severity import Severity
 
 
@@ -200,16 +200,20 @@ def metrics_add_up(played: Played) -> Iterator[Judged]:
             tokens=says.computed,
             feature="steps",
         ),
-        excuses=_why_other_steps(says.computed - did.computed, did.requests),
+        excuses=_why_other_steps(says.computed - did.computed, did),
     )
 
 
-def _why_other_steps(more: int, answers: int) -> Iterator[Excuse]:
-    """The excuses of metrics that count so many `more` tokens than steps computed."""
+def _why_other_steps(more: int, did: Did) -> Iterator[Excuse]:
+    """The excuses of metrics that count so many `more` tokens than steps computed. A request that
+    is preempted before its first token may then find in a cache what it was to compute; what its
+    first admission found counts."""
     if more < 0:
         yield choice("tokens of rejected drafts, and of requests that are gone, do not count")
-    elif more <= answers:
+    elif more <= did.requests:
         yield release("the last token of an answer counts as a token of a step")
+    elif did.preempted:
+        yield choice("a request that was preempted may find in a cache what it was to compute")
 
 
 @check(

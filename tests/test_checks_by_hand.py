@@ -17,7 +17,11 @@ from kvproof.invariants.loop import (
 from kvproof.invariants.parties import blocks_filled
 from kvproof.invariants.registry import GUARDS, INVARIANTS
 from kvproof.invariants.startup import needed_blocks_are_enough
-from kvproof.invariants.statistics import prompt_statistics_add_up, statistics_count_once
+from kvproof.invariants.statistics import (
+    metrics_add_up,
+    prompt_statistics_add_up,
+    statistics_count_once,
+)
 from kvproof.live.known.caching import shrunk_hit_is_not_matched_again
 from kvproof.model import termination
 from kvproof.model.because import About, Judged
@@ -34,7 +38,7 @@ from kvproof.model.events import (
     Schedule,
 )
 from kvproof.model.facts.connectors import CacheStatistics, PromptReported, ResetAnswered
-from kvproof.model.facts.loop import LoopWait, Played
+from kvproof.model.facts.loop import Did, Exported, LoopWait, Played
 from kvproof.model.facts.startup import (
     LoneRequest,
     Pages,
@@ -658,3 +662,12 @@ def test_what_the_cache_has_is_not_computed_again(
     event, effects = Schedule("E", (Compute("r0", 2),)), Effects(admissions=looked_up)
     check = INVARIANTS["cached_tokens_are_not_computed"]
     assert kinds_of(check.of_step(ALONE, Step(before, event, effects, after))) == kinds
+
+
+@pytest.mark.parametrize(("preempted", "kinds"), [(0, [[]]), (1, [["choice"]])])
+def test_a_preempted_prompt_may_be_found_in_a_cache_after_its_tokens_were_counted(
+    preempted: int, kinds: list[list[str]]
+) -> None:
+    """Another request computed the same tokens meanwhile, as with small chunks."""
+    played = Played(given(), did=Did(15, 57, 9, preempted), exported=Exported(15, 68, ()))
+    assert kinds_of(metrics_add_up.function(played)) == kinds

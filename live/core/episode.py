@@ -164,7 +164,7 @@ class Episode:
         self.asleep: list[int] = []
         self.settled: list[int] = []
         self.sleeps = False
-        self.busy = 0
+        self.busy = self.preempted = 0
         self.answers: list[object] = []
         self.marks: list[int] = []
         self.counts: Counter[str] = Counter()
@@ -258,6 +258,7 @@ class Episode:
         drafter = self.engine.vllm_config.speculative_config
         slots = drafter.max_num_new_slots_for_drafting if drafter else 0
         self.steps.append(StepSize(tokens, len(output.num_scheduled_tokens), slots))
+        self.preempted += len(getattr(output, "preempted_req_ids", None) or ())
         for name in output.num_scheduled_tokens:
             client = self._client(name)
             if client is not None and client.gone:
@@ -519,7 +520,7 @@ class Episode:
     def _did(self) -> Did:
         answers = [each.tokens for each in self.clients.values() if not each.sent.refused]
         tokens = 0 if self.plan.pools else sum(answers)
-        return Did(tokens, self.worker.tokens, sum(map(bool, answers)))
+        return Did(tokens, self.worker.tokens, sum(map(bool, answers)), self.preempted)
 
     def played(self) -> Played:
         """Play the plan. Raises AdapterDrift, also where the kit fails in another round than that

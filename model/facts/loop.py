@@ -64,12 +64,13 @@ class ClientRequest(NamedTuple):
 
 
 class Did(NamedTuple):
-    """The number of tokens that clients received (`answered`) and that steps `computed`, and the
-    number of `requests` that received tokens."""
+    """The number of tokens that clients received (`answered`) and that steps `computed`, the number
+    of `requests` that received tokens, and how many were `preempted`, each time."""
 
     answered: int
     computed: int
     requests: int
+    preempted: int = 0
 
 
 class Exported(NamedTuple):
