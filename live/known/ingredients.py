@@ -27,7 +27,7 @@ from kvproof.model.plans.connector import (
     SubmitRequest,
 )
 from kvproof.model.plans.engine import EnginePlan
-from kvproof.model.plans.messages import More, Pause, Reset, Send, Sleep, Stop, Wake
+from kvproof.model.plans.messages import Cancel, More, Pause, Reset, Send, Sleep, Stop, Wake
 
 T = TypeVar("T")
 Change = Callable[[Any], Any]
@@ -335,6 +335,7 @@ INGREDIENTS: dict[type, dict[str, Change]] = {
         "windows": _with_full_attention,
     },
     EnginePlan: {
+        "aborts": _leave_out(Cancel),  # by clients
         "aborts_by_the_engine": _with_no_abort_by_the_engine,
         "blocks_outermost": _plan(layout="LBNHC"),  # `VLLM_KV_CACHE_LAYOUT`
         "budget_below_padding": _with_room_for_padding,
