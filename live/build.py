@@ -416,6 +416,7 @@ def _further_configs(
     turns: bool,
     pushes: bool,
     connector: Mapping[str, Any] | None,
+    events: bool,
     hidden: bool,
 ) -> dict[str, Any]:
     """The configs of optional parts: a connector, a drafter (one that keeps `hidden` states), KV
@@ -444,7 +445,7 @@ def _further_configs(
     extra = (connector or {}).get("kv_connector_extra_config", {})
     if ENCODER in extra:
         further[ENCODER] = configs.ECTransferConfig(**extra[ENCODER])
-    if cfg.kv_events or connector is not None:
+    if cfg.kv_events or (events and connector is not None):
         further["kv_events_config"] = configs.KVEventsConfig(
             enable_kv_cache_events=True, publisher="null"
         )
@@ -531,6 +532,7 @@ def scheduler(
     turns: bool = False,
     pushes: bool = False,
     connector: Mapping[str, Any] | None = None,
+    events: bool = True,
     shape: Shape = PLAIN,
     replica: int | None = None,
     make: Callable[[VllmConfig, KVCacheConfig, Mapping[str, int]], Scheduler] = made_of,
@@ -538,10 +540,10 @@ def scheduler(
 ) -> Scheduler:
     """A real Scheduler of this engine, an AsyncScheduler where its steps overlap. It has the
     engine's NIXL connector (pull in one or both directions, or push) or store, if any, or the
-    `connector` with these settings of `KVTransferConfig`, with KV events if it says what is in
-    them. `replica` is its number among the engines of data parallelism, without experts. An engine
-    core may `make` the scheduler, of its config and its KV caches. `chosen` are options that
-    kvproof does not model."""
+    `connector` with these settings of `KVTransferConfig`, and then KV events (`events`). `replica`
+    is its number among the engines of data parallelism, without experts. An engine core may `make`
+    the scheduler, of its config and its KV caches. `chosen` are options that kvproof does not
+    model."""
     served = shape.served
     sizes = [group.block_size for group in cfg.groups]
     mamba = next((g for g in cfg.groups if g.kind == "mamba"), None)
@@ -566,7 +568,7 @@ def scheduler(
             **adapt.accepted(CacheConfig, prefix_match_unit=cfg.match_unit or None),
         },
         chosen=chosen,
-        **_further_configs(cfg, load_failure, turns, pushes, connector, served.hidden),
+        **_further_configs(cfg, load_failure, turns, pushes, connector, events, served.hidden),
     )
     vllm_config.scheduler_config.disable_hybrid_kv_cache_manager = connector is not None and not (
         supports_groups(vllm_config.kv_transfer_config)

@@ -29,13 +29,19 @@ LISTS = {Taken: ("events",), ConnectorPlan: ("actions",), EnginePlan: ("layers",
 """The fields of a run whose parts can be left out."""
 
 PLAIN: dict[type, tuple[str, ...]] = {
-    ConnectorPlan: ("copies", "stops", "clock_ahead", "options", "load_failure", "uncut"),
+    ConnectorPlan: (
+        *("copies", "stops", "clock_ahead", "options", "load_failure", "uncut"),
+        "without_events",
+    ),
     SubmitRequest: (
         *("beside", "computes_all", "images", "asks", "turn", "answer", "max_tokens", "rows"),
         *("trunk", "priority"),
     ),
     RunSteps: ("times",),
-    EnginePlan: ("copies", "odd_bytes", "more", "richer", "misses", "requests", "by_priority"),
+    EnginePlan: (
+        *("copies", "odd_bytes", "more", "richer", "misses", "requests", "by_priority"),
+        "without_events",
+    ),
     Send: ("grammar", "thinks", "like", "stops", "priority"),
 }
 """The fields whose defaults are tried, by the type of a run or of an action."""

@@ -278,12 +278,11 @@ class Search:
         self.followed = self.by_traces or not (self.reaching or self.engines)
         rest = self._drive_traces() if self.followed else []
         self._all([] if alone else first, "plans for connectors")
+        self._drive(self._with_options(), "runs with options that kvproof does not model")
         self._where_they_differ()
         kinds = workloads.of_connectors(self.others, self.comparison.seed, 0, look=True)
         unseen = [each for each in kinds if each.connector not in self.called]
         self._drive(unseen, "connectors of each kind")
-        self._where_they_differ()
-        self._drive(self._with_options(), "runs with options that kvproof does not model")
         self._where_they_differ()
         self._due = self.followed
         others = self._drive_clusters(rest) if self.followed else []

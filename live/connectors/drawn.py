@@ -300,6 +300,7 @@ def plans(
         first_runner=draw(st.booleans()),
         options=tuple(pair for each in beside for pair in each),
         unlike=draw(st.sampled_from(("",) * 9 + subject.unlike)) if subject.unlike else "",
+        without_events=draw(st.integers(0, 3)) == 0,
     )
 
 

@@ -93,6 +93,7 @@ class DrivenEngine(ObservedEngine):
             plan.engine,
             plan.load_failure,
             connector=self.connector,
+            events=not plan.without_events,
             shape=build.Shape(
                 *(LAYERS, plan.local, plan.ranks, plan.stripes, plan.every_state),
                 *(of_rank, self.served),

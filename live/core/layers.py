@@ -103,7 +103,7 @@ def config_of(
             **connector,
         )
         hybrid = hybrid and build.supports_groups(further["kv_transfer_config"])
-    if plan.prefix_caching:
+    if plan.prefix_caching and not plan.without_events:
         further["kv_events_config"] = KVEventsConfig(enable_kv_cache_events=True, publisher="null")
     model = copy.copy(build.model_config())
     if plan.pools:

@@ -322,7 +322,8 @@ class ConnectorPlan(PlanPart, frozen=True):
     runner, not by the second. The connector has these `options` beside its settings, and the
     engine these `config_options`. The first of a
     pair may be `unlike` the second. With `buffered`, NIXL cannot read the memory of the device: KV
-    goes through buffers of the host."""
+    goes through buffers of the host. An engine has KV events unless it is `without_events`, as
+    vLLM's are by default."""
 
     engine: EngineConfig
     actions: tuple[Action, ...]
@@ -350,6 +351,7 @@ class ConnectorPlan(PlanPart, frozen=True):
     unlike: Unlike = ""
     buffered: bool = False
     uncut: bool = False
+    without_events: bool = False
 
     @property
     def dtypes(self) -> tuple[str, ...]:
@@ -499,6 +501,7 @@ def lines(plan: ConnectorPlan) -> list[str]:
     more += f", clocks of workers {plan.clock_ahead} s ahead" * (plan.clock_ahead != 0)
     more += ", on each of two replicas" * plan.replicas
     more += ", called by the first model runner" * plan.first_runner
+    more += ", without KV events" * plan.without_events
     more += "".join(f", {name} {value}" for name, value in plan.options)
     more += in_words(plan.config_options)
     more += f", P with another {NOUNS[plan.unlike]}" * bool(plan.unlike)

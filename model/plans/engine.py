@@ -80,7 +80,8 @@ class EnginePlan(PlanPart, frozen=True):
     """The plan of an engine core: what it is started with, and then the actions of its clients,
     which its loop gets. Each of the pipeline stages has `ranks` workers with equal layers. A step
     computes at most `chunk_tokens` tokens; with `overlaps`, one may begin before the output of the
-    one before has arrived. The engine has `prefix_caching`, and vLLM's `hybrid` KV cache manager.
+    one before has arrived. The engine has `prefix_caching`, and then KV events unless it is
+    `without_events`, and vLLM's `hybrid` KV cache manager.
     `layout` is the KV cache layout that its workers like best. The request that runs alone has
     `max_model_len` tokens, of which `answer_tokens` are the answer.
 
@@ -130,6 +131,7 @@ class EnginePlan(PlanPart, frozen=True):
     requests: Annotated[int, Meta(ge=1, le=REQUESTS_MAX)] = REQUESTS_MAX
     by_priority: bool = False
     pools: bool = False
+    without_events: bool = False
     every_state: bool = False
     connected: bool = False
     recompute: bool = False
@@ -220,7 +222,8 @@ def given(
 def lines(plan: EnginePlan) -> list[str]:
     """The plan as text for a reader, one line for each layer and each action."""
     flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
-    flags += ["hybrid manager off"] * (not plan.hybrid) + [f"layout {plan.layout}"]
+    flags += ["no KV events"] * plan.without_events + ["hybrid manager off"] * (not plan.hybrid)
+    flags += [f"layout {plan.layout}"]
     flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
     flags += [f"{counted(plan.drafts, 'draft token')} ({plan.drafter})"] * (plan.drafts > 0)
     flags += [f"each {plan.misses}. token is predicted wrongly"] * bool(plan.misses)
