@@ -64,6 +64,8 @@ def _nothing_is_left(
 
 TOLD_TO_END = choice("the engine was told to end")
 
+RESET_UNDER_LOADS = release("a reset of the cache fails while a connector loads blocks")
+
 
 def _received(before: int) -> Reason:
     """The fact that a client received one more token, after `before` others that follow the
@@ -227,11 +229,28 @@ def answer_has_its_tokens(played: Played) -> Iterator[Judged]:
 def call_is_answered_once(played: Played) -> Iterator[Judged]:
     """A client that pauses an engine, ends a pause or resets the cache waits for the answer. An
     engine that is told to end is an exception."""
-    for method, answers in played.calls:
-        yield holds_if(answers == 1) or because(
-            reason("calls", "a client has called {method}", method=method),
-            reason("answers", "it received {answers} answers", answers=answers),
+    for call in played.calls:
+        yield holds_if(call.answers == 1) or because(
+            reason("calls", "a client has called {method}", method=call.method),
+            reason("answers", "it received {answers} answers", answers=call.answers),
             excuses=[TOLD_TO_END] if played.stopped else (),
+        )
+
+
+@check(
+    "a call of a client does not fail",
+    origin="EngineCoreProc._invoke_utility_method",
+    severity=Severity.WRONG_REPORT,
+)
+def call_does_not_fail(played: Played) -> Iterator[Judged]:
+    """The engine goes on after an exception in a call, and the client gets it as the answer: what
+    it called for is done in part or not at all."""
+    loads = bool(played.plan.connected or played.plan.store)
+    for call in played.calls:
+        yield holds_if(not call.failure) or because(
+            reason("calls", "a client has called {method}", method=call.method),
+            reason("fails", "the answer is: {failure}", failure=call.failure),
+            excuses=[TOLD_TO_END] if played.stopped else [RESET_UNDER_LOADS] if loads else (),
         )
 
 

@@ -40,7 +40,7 @@ PLAIN: dict[type, tuple[str, ...]] = {
     RunSteps: ("times",),
     EnginePlan: (
         *("copies", "odd_bytes", "more", "richer", "misses", "requests", "by_priority"),
-        "without_events",
+        *("without_events", "without_statistics"),
     ),
     Send: ("grammar", "thinks", "like", "stops", "priority"),
 }

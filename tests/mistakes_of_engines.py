@@ -548,6 +548,22 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "engine_survives",
     ),
+    "what is evicted is told to nobody who asked": (
+        line(
+            "vllm.v1.core.block_pool:BlockPool._emit_block_removed_events",
+            "if not self.enable_kv_cache_events:",
+            "if False:",
+        ),
+        "idle_engine_has_published",
+    ),
+    "a reset needs statistics": (
+        line(
+            "vllm.v1.core.kv_cache_manager:KVCacheManager.reset_prefix_cache",
+            "if self.log_stats:",
+            "if True:",
+        ),
+        "call_does_not_fail",
+    ),
     "an abort of a request that has ended": (
         line(f"{SCHEDULER}.finish_requests", "self.requests.get(req_id)", "self.requests[req_id]"),
         "engine_survives",

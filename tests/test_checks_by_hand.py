@@ -38,7 +38,7 @@ from kvproof.model.events import (
     Schedule,
 )
 from kvproof.model.facts.connectors import CacheStatistics, PromptReported, ResetAnswered
-from kvproof.model.facts.loop import Did, Exported, LoopWait, Played
+from kvproof.model.facts.loop import Call, Did, Exported, LoopWait, Played
 from kvproof.model.facts.startup import (
     LoneRequest,
     Pages,
@@ -595,7 +595,7 @@ def test_each_block_that_a_first_request_takes_is_judged() -> None:
 
 def test_a_call_may_have_no_answer_if_the_engine_was_told_to_end() -> None:
     for stopped, kinds in (True, ["choice"]), (False, []):
-        played = Played(given(), calls=(("reset_prefix_cache", 0),), stopped=stopped)
+        played = Played(given(), calls=(Call("reset_prefix_cache"),), stopped=stopped)
         (found,) = call_is_answered_once.function(played)
         assert [excuse.kind for excuse in found.excuses] == kinds
 

@@ -198,6 +198,8 @@ LIKE: dict[str, dict[str, Any]] = {
     "a request that has its vector goes on": {"pools": True},
     "the vector of a request is lost": {"pools": True},
     "a buffer is used again before its message has left (vllm#50053)": {"pools": True},
+    "what is evicted is told to nobody who asked": {"without_events": True},
+    "a reset needs statistics": {"without_statistics": True},
 }
 """What the engines have in which few would show a mistake otherwise."""
 
@@ -397,7 +399,7 @@ def test_a_call_that_an_ending_engine_refuses_changes_nothing() -> None:
     """So the pause goes on, and the request waits for its end."""
     actions = Pause(8, "abort"), Send(3, "r0", 0, 3, 1), Stop(0, drain=True), Resume(0)
     seen = takes()(given(actions))[-1]
-    assert seen.calls[-1] == ("resume_scheduler", 1)
+    assert seen.calls[-1] == ("resume_scheduler", 1, "")
     assert seen.waits[-1].paused
     assert {each.invariant for each in broken(seen)} <= {UNPUBLISHED}
 

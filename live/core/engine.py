@@ -130,13 +130,16 @@ def _untuned() -> Iterator[None]:
         yield
 
 
-def core_of(config: Any, executor: Executor, kind: type[Core] = Core) -> Any:
-    """Start an engine core with this config and these workers. Its steps let requests that ended
-    together leave in order. Raises the exceptions of its start-up, and AdapterDrift."""
+def core_of(
+    config: Any, executor: Executor, kind: type[Core] = Core, *, log_stats: bool = True
+) -> Any:
+    """Start an engine core with this config and these workers, and statistics if `log_stats`. Its
+    steps let requests that ended together leave in order. Raises the exceptions of its start-up,
+    and AdapterDrift."""
     sockets = Sockets()
     try:
         with _untuned(), sockets.making_threads():
-            core = kind(config, True, "", lambda _: executor, True)
+            core = kind(config, True, "", lambda _: executor, log_stats)
     except REFUSALS:
         raise
     except Exception as error:
@@ -208,7 +211,8 @@ class Engine:
         if store is not None:
             store.begin()
         config = config_of(plan, override, store.settings if store is not None else None)
-        self.core = core_of(config, self.executor)
+        log_stats = not plan.without_statistics
+        self.core = core_of(config, self.executor, log_stats=log_stats)
         self._encoder, self._decoder = MsgpackEncoder(), MsgpackDecoder(EngineCoreOutputs)
         self.pools = shown.pools(self.core.scheduler)
         of_engine = self.vllm_config.cache_config.block_size

@@ -31,6 +31,7 @@ from kvproof.model import interruption
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.facts.loop import (
     OWN,
+    Call,
     ClientRequest,
     Did,
     LoopWait,
@@ -133,7 +134,7 @@ class Episode:
             connector = engine.store.settings if engine.store is not None else None
             before = functools.partial(config_of, engine.plan, engine.override, connector)
             self.known = ready.known(engine.ready, engine.vllm_config, before)
-        self.statistics = Statistics()
+        self.statistics = Statistics(log_stats=not plan.without_statistics)
         self.statistics.install(engine.core.scheduler)
         late = {each.request for each in sent if each.grammar.endswith("late")}
         thinks = {each.request: each.thinks for each in sent if each.thinks}
@@ -154,7 +155,7 @@ class Episode:
         self.told: list[tuple[Client, Any]] = []
         self.clients: dict[str, Client] = {}
         self.before = {} if plan.is_given else {ALONE: _answered(engine.answer_alone)}
-        self.calls: dict[int, tuple[str, int]] = {}
+        self.calls: dict[int, Call] = {}
         self.called: set[int] = set()
         self.pausing = 0
         self.paused = self.complete = self.stopped = False
@@ -384,7 +385,7 @@ class Episode:
 
     def _call(self, method: str, *given: Any) -> None:
         number = len(self.calls)
-        self.calls[number] = method, 0
+        self.calls[number] = Call(method)
         self.engine.call(number, method, *given)
 
     def _go_on(self) -> None:
@@ -465,10 +466,11 @@ class Episode:
             if answered is not None and answered.call_id in self.calls:
                 if answered.call_id not in self.called:
                     raise AdapterDrift(ELSEWHERE, "EngineCoreProc.input_queue")
-                method, times = self.calls[answered.call_id]
-                self.calls[answered.call_id] = method, times + 1
+                method, times, _ = self.calls[answered.call_id]
+                failure = answered.failure_message or ""
+                self.calls[answered.call_id] = Call(method, times + 1, failure)
                 if answered.call_id == self.pausing and method in (*PAUSES, "sleep"):
-                    self.complete = self.paused and not answered.failure_message
+                    self.complete = self.paused and not failure
 
     def _client(self, name: str) -> Client | None:
         """The client of a request: of the plan, or of the start-up, whose request has ended."""
@@ -568,7 +570,7 @@ class Episode:
             calls=tuple(self.calls.values()),
             known=self.known,
             did=self._did(),
-            exported=self.statistics.metrics.exported(),
+            exported=self.statistics.exported(),
             marks=(*self.marks,),
             counts=self._counted(),
             store=seen.store or tuple(self.observed.take_facts() if self.observed else ()),

@@ -86,10 +86,13 @@ def _values(names: Sequence[str]) -> tuple[float, ...]:
     return tuple(found[name] for name in names)
 
 
-def fronts(metrics: Metrics) -> Mapping[str, "Front"]:
-    """The fronts of this release by name. Raises AdapterDrift where one cannot be made without a
-    server: then nobody would see what it drops."""
-    return {"AsyncLLM": _Asynchronous(metrics), "LLMEngine": _Synchronous()}
+def fronts(metrics: Metrics, *, log_stats: bool = True) -> Mapping[str, "Front"]:
+    """The fronts of this release by name, with statistics if `log_stats`. Raises AdapterDrift where
+    one cannot be made without a server: then nobody would see what it drops."""
+    return {
+        "AsyncLLM": _Asynchronous(metrics, log_stats=log_stats),
+        "LLMEngine": _Synchronous(log_stats=log_stats),
+    }
 
 
 class _Engine(Fake):
@@ -126,7 +129,7 @@ class Front(ABC):
     kind = ""
     queue: Any = None
 
-    def __init__(self, metrics: Metrics | None = None) -> None:
+    def __init__(self, metrics: Metrics | None = None, *, log_stats: bool = True) -> None:
         from vllm.v1.engine.output_processor import OutputProcessor
 
         self.passed: list[Any] = []
@@ -136,9 +139,9 @@ class Front(ABC):
         self.engine = _Engine()
         self.front = front = unstarted(adapt.named(self.kind))
         front.engine_core = self.engine
-        front.log_stats, front.output_handler = True, None
+        front.log_stats, front.output_handler = log_stats, None
         front.should_execute_dummy_batch = False
-        front.output_processor = OutputProcessor(None, log_stats=True)
+        front.output_processor = OutputProcessor(None, log_stats=log_stats)
         front.output_processor.propagate_error = self._ended
         front.logger_manager = FakeSpace(record=self._record)
         front.do_log_stats_with_interval = lambda: None
@@ -188,8 +191,8 @@ class _Asynchronous(Front):
     kind = "AsyncLLM"
     queue = FakeSpace(put=lambda _: None)
 
-    def __init__(self, metrics: Metrics) -> None:
-        super().__init__(metrics)
+    def __init__(self, metrics: Metrics, *, log_stats: bool) -> None:
+        super().__init__(metrics, log_stats=log_stats)
         started: list[Coroutine[Any, Any, None]] = []
         tasks = SimpleNamespace(create_task=started.append, sleep=lambda _: Moment())
         with patch("vllm.v1.engine.async_llm.asyncio", tasks):
@@ -215,17 +218,20 @@ NAME = "transfers"
 
 class Statistics:
     """The counts that both sides of the connector and the pool `noted`, and the counts that the
-    user of each front `received`, by the front's name."""
+    user of each front `received`, by the front's name. Without `log_stats` there are none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, log_stats: bool = True) -> None:
+        self.log_stats = log_stats
         self.noted = Counts()
         self.metrics = Metrics()
-        self.fronts: Mapping[str, Front] = fronts(self.metrics)
+        self.fronts: Mapping[str, Front] = fronts(self.metrics, log_stats=log_stats)
         self.received = {name: Counts() for name in self.fronts}
         self._waiting = 0
 
     def install(self, scheduler: Any) -> None:
         """Let the scheduler side of the connector, and the block pool, count from now on."""
+        if not self.log_stats:
+            return
         hooked(scheduler.kv_cache_manager, "make_prefix_cache_stats", after=self._made)
         connector = scheduler.connector
         if connector is not None:
@@ -246,8 +252,14 @@ class Statistics:
         ended, self._waiting = self._waiting, 0
         return _made(ended) if ended else None
 
+    def exported(self) -> Exported | None:
+        """What the metrics of the engine say; None where it makes no statistics."""
+        return self.metrics.exported() if self.log_stats else None
+
     def of_workers(self, report: Any, reports: Mapping[str, set[str]]) -> None:
         """Put the counts of the workers into their report, in place of what a connector counts."""
+        if not self.log_stats:
+            return
         loads = len(reports.get("finished_recving", ()))
         report.kv_connector_stats = None
         if loads:

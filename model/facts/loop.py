@@ -137,18 +137,26 @@ class StepSize(NamedTuple):
     slots: int = 0
 
 
+class Call(NamedTuple):
+    """A call of a client to the engine: the `method`, the number of answers to it, and what the
+    engine said of its failure, if it failed."""
+
+    method: str
+    answers: int = 0
+    failure: str = ""
+
+
 class Played(NamedTuple):
     """The result of playing a plan, with the sizes of its `steps`. `busy` says that the loop ran
     for so long without an answer that kvproof stopped it. `stopped` says that the engine was told
     to end, and `exited` that it did. `computed` has the number of tokens of each step that began
     while a pause was complete, and `asleep` of each step that began while memory was given up; a
     step may have none. `settled` has the number of steps in flight at each time that the engine
-    took its device to be idle. `calls` has, by name, the number of answers to each call of a
-    client. `known` has the sizes that the front of an engine with a fitted length assumes.
-    `exported` has the metrics of what the engine `did`. `marks` has a number for all that could be
-    seen at each moment (`live.marks`), and `counts` what was counted, by name. `store` has what the
-    connector of an engine with a store did. A run is `cut` where the kit could not go on after a
-    wrong answer of it."""
+    took its device to be idle. `calls` has each call of a client. `known` has the sizes that the
+    front of an engine with a fitted length assumes. `exported` has the metrics of what the engine
+    `did`. `marks` has a number for all that could be seen at each moment (`live.marks`), and
+    `counts` what was counted, by name. `store` has what the connector of an engine with a store
+    did. A run is `cut` where the kit could not go on after a wrong answer of it."""
 
     plan: EnginePlan
     died: Death | None = None
@@ -161,7 +169,7 @@ class Played(NamedTuple):
     computed: tuple[int, ...] = ()
     asleep: tuple[int, ...] = ()
     settled: tuple[int, ...] = ()
-    calls: tuple[tuple[str, int], ...] = ()
+    calls: tuple[Call, ...] = ()
     known: tuple[SizeKnown, ...] = ()
     did: Did | None = None
     exported: Exported | None = None

@@ -81,7 +81,8 @@ class EnginePlan(PlanPart, frozen=True):
     which its loop gets. Each of the pipeline stages has `ranks` workers with equal layers. A step
     computes at most `chunk_tokens` tokens; with `overlaps`, one may begin before the output of the
     one before has arrived. The engine has `prefix_caching`, and then KV events unless it is
-    `without_events`, and vLLM's `hybrid` KV cache manager.
+    `without_events`, and vLLM's `hybrid` KV cache manager. It and its fronts make statistics
+    unless it is `without_statistics` (`--disable-log-stats`).
     `layout` is the KV cache layout that its workers like best. The request that runs alone has
     `max_model_len` tokens, of which `answer_tokens` are the answer.
 
@@ -132,6 +133,7 @@ class EnginePlan(PlanPart, frozen=True):
     by_priority: bool = False
     pools: bool = False
     without_events: bool = False
+    without_statistics: bool = False
     every_state: bool = False
     connected: bool = False
     recompute: bool = False
@@ -222,7 +224,10 @@ def given(
 def lines(plan: EnginePlan) -> list[str]:
     """The plan as text for a reader, one line for each layer and each action."""
     flags = ["steps overlap"] * plan.overlaps + ["prefix caching"] * plan.prefix_caching
-    flags += ["no KV events"] * plan.without_events + ["hybrid manager off"] * (not plan.hybrid)
+    flags += ["no KV events"] * plan.without_events
+    flags += ["no statistics"] * plan.without_statistics + ["hybrid manager off"] * (
+        not plan.hybrid
+    )
     flags += [f"layout {plan.layout}"]
     flags += [f"blocks on {plan.shards} ranks"] * (plan.shards > 1)
     flags += [f"{counted(plan.drafts, 'draft token')} ({plan.drafter})"] * (plan.drafts > 0)

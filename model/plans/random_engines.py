@@ -94,8 +94,8 @@ RINGED = 13
 REFERRED = 11
 """Of so many plans, one has reference windows alone if vLLM's own start-up plans its KV caches."""
 
-SILENT = 4
-"""Of so many plans, one has no KV events."""
+SILENT, UNCOUNTED = 4, 17
+"""Of so many plans, one has no KV events, and one no statistics."""
 
 STORED = 5
 """Of so many plans, one has a store if clients send messages."""
@@ -185,7 +185,10 @@ def random_engine(
         plan,
         requests=of_plan.requests,
         by_priority=of_plan.by_priority,
-        without_events=plan.prefix_caching and seed % SILENT == SILENT - 1,
+        without_events=plan.prefix_caching
+        and getattr(of_plan, "without_events", seed % SILENT == SILENT - 1),
+        without_statistics=not stored
+        and getattr(of_plan, "without_statistics", seed % UNCOUNTED == UNCOUNTED - 1),
         drafter=drafter if plan.drafts else "ngram",
         misses=of_plan.misses * bool(plan.drafts),
     )
