@@ -399,7 +399,7 @@ def test_a_call_that_an_ending_engine_refuses_changes_nothing() -> None:
     """So the pause goes on, and the request waits for its end."""
     actions = Pause(8, "abort"), Send(3, "r0", 0, 3, 1), Stop(0, drain=True), Resume(0)
     seen = takes()(given(actions))[-1]
-    assert seen.calls[-1] == ("resume_scheduler", 1, "")
+    assert seen.calls[-1] == ("resume_scheduler", 1, "Server shutting down")
     assert seen.waits[-1].paused
     assert {each.invariant for each in broken(seen)} <= {UNPUBLISHED}
 
