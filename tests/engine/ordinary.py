@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 BLOCK = 32
-BLOCKS = {"full": 16, "window": 30, "mamba": 24}
+BLOCKS = 16
 """Blocks of a pool that is too small for all running requests, so that some are preempted."""
 
 QUIET_STEPS_MAX = 200
@@ -32,10 +32,10 @@ class Hangs(Exception):
     """Requests wait, and no step gives a token."""
 
 
-def pool(model: str) -> dict[str, Any]:
+def pool() -> dict[str, Any]:
     """Options of an engine that gets it: the size of its pool, and a prompt takes several steps."""
     steps = {"max_model_len": 352, "max_num_batched_tokens": 96, "max_num_seqs": 6}
-    return steps | {"num_gpu_blocks_override": BLOCKS[model]}
+    return steps | {"num_gpu_blocks_override": BLOCKS}
 
 
 def arrivals(seed: int, count: int) -> list[Arrival]:

@@ -107,6 +107,6 @@ def test_a_mistake_in_vllm_ends_a_watched_engine(mistake: str, tmp_path: Path) -
 
     with Process(tmp_path, mode="raise", inherited=lent.BEFORE) as process:
         plant = ["call", "tests.engine.mistakes:plant", mistake]
-        process.served(plant, ["engine", "full", OPTIONS | pool("full")])
+        process.served(plant, ["engine", "full", OPTIONS | pool()])
         answer = process.take(["call", "tests.engine.ordinary:work"])
     assert any(f"VIOLATED {each}" in process.log for each in MISTAKES[mistake].names), answer.error

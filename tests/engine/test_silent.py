@@ -14,7 +14,7 @@ from tests.engine.process import OPTIONS, Process
 pytestmark = [pytest.mark.live, pytest.mark.engine]
 
 LEAK = "aborted_keeps_its_blocks"
-ENGINE = ["engine", "full", OPTIONS | pool("full")]
+ENGINE = ["engine", "full", OPTIONS | pool()]
 WORK = ["call", "tests.engine.ordinary:work", 0, 20]
 PLANTING = "tests.engine.planting"
 LIMIT_S = 900.0
