@@ -5,11 +5,29 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from kvproof.live.contract_check import check
+
 Change = Callable[[pytest.MonkeyPatch], None]
+
+
+class Mistake(NamedTuple):
+    """A change of vLLM, the check that finds it, and what shows it. Each library says what that
+    is."""
+
+    change: Change
+    finds: str
+    shown_by: Any = None
+
+    def patch(self, patch: pytest.MonkeyPatch) -> None:
+        """Put it into vLLM, after the contract is checked: what is put there in the place of a
+        method need not name its parameters."""
+        check()
+        self.change(patch)
+
 
 CORE = "vllm.v1.core"
 POOL = f"{CORE}.block_pool:BlockPool"

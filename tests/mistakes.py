@@ -1,15 +1,14 @@
 """Mistakes that are put into real vLLM, most of them historical, and the check that finds each.
 
-Those of TOLD and of OF_STEPS have the name of their fault of the model. Those of LIVE have none:
-the model has no such part.
+A preset shows it: by default that of the fault of its name. Those of TOLD and of OF_STEPS have the
+name of their fault of the model. Those of LIVE have none: the model has no such part.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from kvproof.live.contract_check import check
 from kvproof.model.faults.registry import FAULTS
 from tests.in_vllm import (
     ASYNC,
@@ -23,7 +22,7 @@ from tests.in_vllm import (
     SCHEDULER,
     SINGLE,
     WINDOW,
-    Change,
+    Mistake,
     always,
     around,
     both,
@@ -33,24 +32,9 @@ from tests.in_vllm import (
 )
 
 
-class Mistake(NamedTuple):
-    """A change of vLLM, the check that finds it, and a preset that shows it, by default that of the
-    fault of its name."""
-
-    change: Change
-    finds: str
-    preset: str = ""
-
-    def patch(self, patch: pytest.MonkeyPatch) -> None:
-        """Put it into vLLM, after the contract is checked: what is put there in the place of a
-        method need not name its parameters."""
-        check()
-        self.change(patch)
-
-
 def preset_of(name: str) -> str:
     """The preset that shows a mistake."""
-    return MISTAKES[name].preset or FAULTS[name].cluster
+    return str(MISTAKES[name].shown_by or FAULTS[name].cluster)
 
 
 # Transfers between P and D

@@ -3,15 +3,17 @@ that finds each."""
 
 import asyncio
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+from kvproof.model.plans.random_engines import COUNTED
 from tests.in_vllm import (
     ASYNC,
     NIXL,
     SCHEDULER,
     Change,
+    Mistake,
     always,
     around,
     both,
@@ -149,116 +151,140 @@ def deaf(right: Any, request: Any, longest: int) -> bool:
     return bool(not (early and request.output_token_ids[-1] in stops) and right(request, longest))
 
 
-MISTAKES: dict[str, tuple[Change, str]] = {
-    "numbers of another precision are not erased (vllm#47574)": (
+class Shown(NamedTuple):
+    """What shows a mistake which few engines show: what they have, where few would show it
+    otherwise, and the number of one of them. It is taken first, and where it does not show it any
+    more, all others are."""
+
+    like: dict[str, Any] = {}  # noqa: RUF012 - nobody changes it
+    first: int = 0
+
+
+REASONS: dict[str, Any] = {"given": True, "connected": False, "stages": 1}
+"""Engines in which reasoning may end inside a step."""
+
+MISTAKES: dict[str, Mistake] = {
+    "numbers of another precision are not erased (vllm#47574)": Mistake(
         instead(
             f"{KINDS}:KVCacheConfig.needs_kv_cache_zeroing",
             property(lambda self: self.has_mamba_layers),
         ),
         "new_blocks_have_no_old_values",
     ),
-    "the table of a group is not divided among ranks (vllm#50823)": (
-        _one_width,
-        "table_fits_its_layers",
+    "the table of a group is not divided among ranks (vllm#50823)": Mistake(
+        _one_width, "table_fits_its_layers"
     ),
-    "a group of several kinds has no name (vllm#51218)": (
-        around(f"{KINDS}:get_kv_cache_spec_kind", _nameless),
-        "reported_kind_is_kept",
+    "a group of several kinds has no name (vllm#51218)": Mistake(
+        around(f"{KINDS}:get_kv_cache_spec_kind", _nameless), "reported_kind_is_kept"
     ),
-    "the null block is not counted": (
+    "the null block is not counted": Mistake(
         _line("avail_mem - _pool_bytes_per_block(vllm_config, groups) if groups else ", ""),
         "admitted_length_is_served",
     ),
-    "one group is counted (vllm#36030)": (
+    "one group is counted (vllm#36030)": Mistake(
         around(f"{UTILS}:_max_memory_usage_bytes_from_groups", _first_group),
         "admitted_length_is_served",
     ),
-    "the steps in flight are not counted (vllm#40946)": (
+    "the steps in flight are not counted (vllm#40946)": Mistake(
         around(
             f"{KINDS}:SlidingWindowSpec.max_admission_blocks_per_request",
             lambda right, self, *, max_model_len, **_: right(self, 0, max_model_len),
         ),
         "admitted_length_is_served",
+        Shown(first=119),
     ),
-    "a ring grows with its request": (
+    "a ring grows with its request": Mistake(
         around(f"{MANAGERS}:CircularBufferManager.allocate_new_blocks", _like_full_attention),
         "admitted_length_is_served",
+        Shown({**COUNTED, "rings": True}, 138),
     ),
-    "a reference window is a token too small": (
+    "a reference window is a token too small": Mistake(
         line(
             f"{MANAGERS}:RSWAManager.remove_skipped_blocks",
             "processed_computed_tokens - self.rswa_window",
             "processed_computed_tokens - self.rswa_window + 2",
         ),
         "read_tokens_have_blocks",
+        Shown({**COUNTED, "refers": True}),
     ),
-    "the prompt before a reference window is freed": (
+    "the prompt before a reference window is freed": Mistake(
         line(
             f"{MANAGERS}:RSWAManager.remove_skipped_blocks",
             "cdiv(num_prompt_tokens, bs)",
             "num_prompt_tokens // bs",
         ),
         "read_tokens_have_blocks",
+        Shown({**COUNTED, "refers": True}),
     ),
-    "a model of windows alone is not expected (vllm#48256)": (
+    "a model of windows alone is not expected (vllm#48256)": Mistake(
         around(f"{UTILS}:get_kv_cache_groups", _full_attention_first),
         "engine_survives",
+        Shown({**COUNTED, "kinds": ("window",)}),
     ),
-    "the richest worker decides": (
-        _line("min_num_blocks = min(", "min_num_blocks = max("),
-        "memory_is_not_exceeded",
+    "the richest worker decides": Mistake(
+        _line("min_num_blocks = min(", "min_num_blocks = max("), "memory_is_not_exceeded"
     ),
-    "each worker keeps its number": (
-        _line("if kv_cache_config.num_blocks == min_num_blocks:", "if True:"),
-        "engine_survives",
+    "each worker keeps its number": Mistake(
+        _line("if kv_cache_config.num_blocks == min_num_blocks:", "if True:"), "engine_survives"
     ),
-    "the override is ignored in the number": (
+    "the override is ignored in the number": Mistake(
         around(f"{UTILS}:may_override_num_blocks", lambda _right, _config, blocks: blocks * 2),
         "override_is_the_number",
     ),
-    "a block is smaller than its pages": (
+    "a block is smaller than its pages": Mistake(
         around(f"{UTILS}:_get_kv_cache_bytes_per_block", lambda right, *a: right(*a) - 4),
         "pages_lie_apart",
     ),
-    "pages are too near": (
-        around(f"{UTILS}:get_kv_cache_config_from_groups", _half_the_stride),
-        "page_holds_its_block",
+    "pages are too near": Mistake(
+        around(f"{UTILS}:get_kv_cache_config_from_groups", _half_the_stride), "page_holds_its_block"
     ),
-    "a layer of another worker": (
+    "a layer of another worker": Mistake(
         around(f"{UTILS}:get_kv_cache_config_from_groups", _foreign_layer),
         "pages_are_of_own_layers",
     ),
-    "half of the memory is used": (
+    "half of the memory is used": Mistake(
         around(
             f"{UTILS}:get_kv_cache_config_from_groups",
             lambda right, config, groups, memory: right(config, groups, memory // 2),
         ),
         "memory_becomes_blocks",
     ),
-    "a window is smaller": (
-        around(f"{UTILS}:get_kv_cache_groups", _smaller_window),
-        "layer_keeps_what_it_reads",
+    "a window is smaller": Mistake(
+        around(f"{UTILS}:get_kv_cache_groups", _smaller_window), "layer_keeps_what_it_reads"
     ),
-    "all stages are counted for each (vllm#33698)": (
+    "all stages are counted for each (vllm#33698)": Mistake(
         around(f"{UTILS}:_max_memory_usage_bytes_from_groups", lambda right, *a: 2 * right(*a)),
         "enough_memory_is_accepted",
     ),
-    "pages without a common size have no other layout (vllm#48776)": (
+    "pages without a common size have no other layout (vllm#48776)": Mistake(
         around(f"{UTILS}:_try_get_full_allocation_fallback_groups", lambda *_: None),
         "plenty_of_memory_is_enough",
+        Shown(
+            {
+                **COUNTED,
+                "kinds": ("mla", "window"),
+            }
+        ),
     ),
-    "the first worker decides on the length": (
+    "the first worker decides on the length": Mistake(
         around(
             f"{UTILS}:_auto_fit_max_model_len",
             lambda right, config, groups, memory: right(config, groups[-1:], [max(memory)]),
         ),
         "enough_memory_is_accepted",
+        Shown(
+            {
+                **COUNTED,
+                "fitted": True,
+                "longer": True,
+                "stages": 3,
+            }
+        ),
     ),
-    "workers are not told the length": (
-        nothing(f"{CORE}.collective_rpc"),
-        "workers_know_the_length",
+    "workers are not told the length": Mistake(
+        nothing(f"{CORE}.collective_rpc"), "workers_know_the_length"
     ),
-    "the concurrency of one group (vllm#48317)": (
+    "the concurrency of one group (vllm#48317)": Mistake(
         around(
             f"{UTILS}:get_max_concurrency_for_kv_cache_config",
             lambda right, config, made: right(
@@ -267,7 +293,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "concurrency_is_what_fits",
     ),
-    "a request that runs gets no block beside another one": (
+    "a request that runs gets no block beside another one": Mistake(
         line(
             "vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots",
             "if required_blocks > available_blocks:",
@@ -275,33 +301,33 @@ MISTAKES: dict[str, tuple[Change, str]] = {
             "required_blocks and len(self.coordinator.single_type_managers[0].req_to_blocks) > 1):",
         ),
         "reported_concurrency_is_served",
+        Shown({**COUNTED, "chunk_tokens": 4}),
     ),
-    "the scheduler gives out a block more": (
+    "the scheduler gives out a block more": Mistake(
         around(
             f"{MODULE}:generate_scheduler_kv_cache_config",
             lambda right, made: dataclasses.replace(right(made), num_blocks=made[0].num_blocks + 1),
         ),
         "blocks_are_the_same_everywhere",
     ),
-    "a request that waits is no work": (
+    "a request that waits is no work": Mistake(
         line(
             f"{SCHEDULER}.get_num_unfinished_requests", "num_waiting + num_running", "num_running"
         ),
         "idle_engine_has_no_waiting_request",
     ),
-    "a pause never ends for the queue": (
+    "a pause never ends for the queue": Mistake(
         line(f"{CORE}.resume_scheduler", "PauseState.UNPAUSED", "PauseState.PAUSED_NEW"),
         "idle_engine_has_no_waiting_request",
     ),
-    "no step publishes its events": (
+    "no step publishes its events": Mistake(
         instead("vllm.v1.core.block_pool:BlockPool.take_events", lambda *_: []),
         "idle_engine_has_published",
     ),
-    "a step in flight is no work": (
-        line(f"{PROC}.has_work", "or bool(self.batch_queue)", ""),
-        "idle_engine_has_every_output",
+    "a step in flight is no work": Mistake(
+        line(f"{PROC}.has_work", "or bool(self.batch_queue)", ""), "idle_engine_has_every_output"
     ),
-    "a transfer is no work (vllm#43433)": (
+    "a transfer is no work (vllm#43433)": Mistake(
         line(
             f"{SCHEDULER}.has_finished_requests",
             "return len(self.requests) > (num_running + num_waiting)",
@@ -309,7 +335,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "idle_engine_awaits_no_transfer",
     ),
-    "a load that never began is not reported (vllm#41269)": (
+    "a load that never began is not reported (vllm#41269)": Mistake(
         line(
             f"{PULL}.request_finished",
             "(request, [], (), False)",
@@ -317,31 +343,31 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "ended_load_frees_its_prefill",
     ),
-    "the front refuses a request and notifies nobody (vllm#41269)": (
+    "the front refuses a request and notifies nobody (vllm#41269)": Mistake(
         instead("vllm.v1.engine.async_llm:AsyncLLM.notify_kv_transfer_request_rejected", _silent),
         "ended_load_frees_its_prefill",
     ),
-    "the client leaves the front, which notifies nobody (vllm#50425)": (
+    "the client leaves the front, which notifies nobody (vllm#50425)": Mistake(
         around(f"{SERVING}._with_kv_transfer_rejection_cleanup", _left),
         "ended_load_frees_its_prefill",
     ),
-    "of several requests of a client that goes away, the first alone is aborted": (
+    "of several requests of a client that goes away, the first alone is aborted": Mistake(
         line(
             f"{PROC}._handle_client_request",
             "self.abort_requests(request)",
             "self.abort_requests(request[:1])",
         ),
         "request_of_nobody_is_not_computed",
+        Shown(first=94),
     ),
-    "an abort is lost where messages are read": (
+    "an abort is lost where messages are read": Mistake(
         line(f"{PROC}.process_input_sockets", "self.aborts_queue.put_nowait(request)", "continue"),
         "request_of_nobody_is_not_computed",
     ),
-    "where messages are read, a request is refused while another one runs": (
-        around(f"{CORE}.preprocess_add_request", _jealous),
-        "sent_request_reaches_the_loop",
+    "where messages are read, a request is refused while another one runs": Mistake(
+        around(f"{CORE}.preprocess_add_request", _jealous), "sent_request_reaches_the_loop"
     ),
-    "a request whose image is forgotten fails for ever (vllm#46747)": (
+    "a request whose image is forgotten fails for ever (vllm#46747)": Mistake(
         line(
             f"{PROC}.process_input_sockets",
             "except MultiModalCacheMissError",
@@ -349,23 +375,24 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "forgotten_image_is_sent_again",
     ),
-    "a buffer is used again before its message has left (vllm#50053)": (
+    "a buffer is used again before its message has left (vllm#50053)": Mistake(
         line(
             f"{PROC}.process_output_sockets",
             "self._send_msg_tracking_payload(",
             "(lambda to, them: to.send_multipart(them, copy=False, track=True))(",
         ),
         "engine_survives",
+        Shown({"pools": True}),
     ),
-    "every buffer is used again at once": (
+    "every buffer is used again at once": Mistake(
         line(f"{PROC}.process_output_sockets", "if not tracker.done:", "if False:"),
         "engine_survives",
     ),
-    "the next part of a session is lost if it comes early (vllm#52693)": (
+    "the next part of a session is lost if it comes early (vllm#52693)": Mistake(
         line(f"{SCHEDULER}.add_request", "existing.streaming_queue.append(update)", "pass"),
         "idle_engine_has_no_waiting_request",
     ),
-    "the end of a session is lost if it comes early": (
+    "the end of a session is lost if it comes early": Mistake(
         line(
             f"{SCHEDULER}.add_request",
             "existing.streaming_queue.append(update)",
@@ -373,7 +400,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "workers_forget_ended_requests",
     ),
-    "the last of the parts that came early is the next one": (
+    "the last of the parts that came early is the next one": Mistake(
         line(
             f"{SCHEDULER}._handle_stopped_request",
             "streaming_queue.popleft()",
@@ -381,15 +408,14 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "idle_engine_has_no_waiting_request",
     ),
-    "blocks that were to be freed later stay": (
-        nothing(f"{SCHEDULER}._drain_deferred_frees"),
-        "all_blocks_return",
+    "blocks that were to be freed later stay": Mistake(
+        nothing(f"{SCHEDULER}._drain_deferred_frees"), "all_blocks_return"
     ),
-    "the end of a request is no work": (
+    "the end of a request is no work": Mistake(
         line(f"{SCHEDULER}.has_finished_requests", "if self.finished_req_ids:", "if False:"),
         "workers_forget_ended_requests",
     ),
-    "the end of a load is not heard": (
+    "the end of a load is not heard": Mistake(
         line(
             f"{SCHEDULER}._update_from_kv_xfer_finished",
             "self.finished_recving_kv_req_ids.add(req_id)",
@@ -397,44 +423,47 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "accepted_request_is_answered",
     ),
-    "a pause aborts twice": (around(f"{PROC}._send_abort_outputs", _twice), "request_ends_once"),
-    "tokens that come late, in a pause, are lost": (
-        around(f"{SCHEDULER}.update_from_output", _lost_in_a_pause),
-        "answer_has_its_tokens",
+    "a pause aborts twice": Mistake(
+        around(f"{PROC}._send_abort_outputs", _twice), "request_ends_once"
     ),
-    "the model's end of an answer is not heard": (
-        around("vllm.v1.core.sched.scheduler:check_stop", deaf),
-        "answer_has_its_tokens",
+    "tokens that come late, in a pause, are lost": Mistake(
+        around(f"{SCHEDULER}.update_from_output", _lost_in_a_pause), "answer_has_its_tokens"
     ),
-    "an answer that repeats itself goes on": (
+    "the model's end of an answer is not heard": Mistake(
+        around("vllm.v1.core.sched.scheduler:check_stop", deaf), "answer_has_its_tokens"
+    ),
+    "an answer that repeats itself goes on": Mistake(
         instead("vllm.v1.core.sched.utils:check_sequence_repetition", lambda *_: False),
         "answer_has_its_tokens",
     ),
-    "the rest of a step follows the end of an answer": (
+    "the rest of a step follows the end of an answer": Mistake(
         line(f"{SCHEDULER}._update_request_with_output", "del new_token_ids[num_new:]", "pass"),
         "answer_has_its_tokens",
+        Shown({**REASONS, "drafts": 2}),
     ),
-    "rejected drafts stay computed": (
+    "rejected drafts stay computed": Mistake(
         line(
             f"{SCHEDULER}.update_from_output",
             "request.num_computed_tokens -= num_rejected",
             "pass",
         ),
         "accepted_request_is_answered",
+        Shown({**REASONS, "drafts": 2}),
     ),
-    "a request that gives way to an urgent one goes on": (
+    "a request that gives way to an urgent one goes on": Mistake(
         line(f"{SCHEDULER}.schedule", "del self.running[victim_index]", "pass"),
         "engine_survives",
+        Shown({"by_priority": True}),
     ),
-    "a pause is complete at once": (
-        line(f"{PROC}._pause_complete", "not self.has_work()", "True"),
-        "pause_computes_nothing",
+    "a pause is complete at once": Mistake(
+        line(f"{PROC}._pause_complete", "not self.has_work()", "True"), "pause_computes_nothing"
     ),
-    "an engine goes on with a part of its memory (vllm#44483)": (
+    "an engine goes on with a part of its memory (vllm#44483)": Mistake(
         line(f"{CORE}.wake_up", "not self.model_executor.is_sleeping", "True"),
         "pause_computes_nothing",
+        Shown(first=53),
     ),
-    "the front does not take the fitted length (vllm#39102)": (
+    "the front does not take the fitted length (vllm#39102)": Mistake(
         line(
             f"{CLIENT}._apply_ready_response",
             "response.max_model_len",
@@ -442,13 +471,13 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "front_knows_its_engine",
     ),
-    "the front does not take the tokens of a block (vllm#42967)": (
+    "the front does not take the tokens of a block (vllm#42967)": Mistake(
         line(
             f"{CLIENT}._apply_ready_response", "= response.block_size", "= cache_config.block_size"
         ),
         "front_knows_its_engine",
     ),
-    "the slots of drafts are not taken from the budget (vllm#51725)": (
+    "the slots of drafts are not taken from the budget (vllm#51725)": Mistake(
         line(
             f"{SCHEDULER}.schedule",
             "input_budget -= num_new_tokens + draft_slots\n        req_index",
@@ -456,7 +485,7 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "step_fits_its_budget",
     ),
-    "the front of two engines counts the blocks of one": (
+    "the front of two engines counts the blocks of one": Mistake(
         line(
             f"{CLIENT}._apply_ready_response",
             "num_gpu_blocks += response.num_gpu_blocks",
@@ -464,11 +493,11 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "front_knows_its_engine",
     ),
-    "tokens that were loaded count as computed (vllm#43346)": (
+    "tokens that were loaded count as computed (vllm#43346)": Mistake(
         line(f"{METRICS}.record", "prompt_token_stats.computed", "prompt_token_stats.total"),
         "metrics_add_up",
     ),
-    "the tokens of an answer are not exported": (
+    "the tokens of an answer are not exported": Mistake(
         line(
             f"{METRICS}.record",
             "iteration_stats.num_generation_tokens\n    )\n    self.histogram",
@@ -476,23 +505,22 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "metrics_add_up",
     ),
-    "an idle engine shows what it was asked last": (
-        line(f"{METRICS}.record", "scheduler_stats.num_running_reqs\n", "1\n"),
-        "metrics_add_up",
+    "an idle engine shows what it was asked last": Mistake(
+        line(f"{METRICS}.record", "scheduler_stats.num_running_reqs\n", "1\n"), "metrics_add_up"
     ),
-    "a pause that comes to its end is not reported": (
-        nothing(f"{PROC}._notify_idle_state_callbacks"),
-        "call_is_answered_once",
+    "a pause that comes to its end is not reported": Mistake(
+        nothing(f"{PROC}._notify_idle_state_callbacks"), "call_is_answered_once"
     ),
-    "an engine that is to end waits for work": (
+    "an engine that is to end waits for work": Mistake(
         line(f"{PROC}._handle_shutdown", "if not self.has_work():", "if False:"),
         "stopped_engine_ends",
     ),
-    "a mask does not wait for the tokens in flight": (
+    "a mask does not wait for the tokens in flight": Mistake(
         around(f"{ASYNC}._update_after_schedule", _impatient),
         "mask_knows_every_token",
+        Shown({**REASONS, "overlaps": True}),
     ),
-    "statistics of the scheduler's side wait for the workers' (vllm#43877)": (
+    "statistics of the scheduler's side wait for the workers' (vllm#43877)": Mistake(
         line(
             f"{SCHEDULER}.update_from_output",
             "scheduler_kv_connector_stats is not None",
@@ -500,73 +528,81 @@ MISTAKES: dict[str, tuple[Change, str]] = {
         ),
         "statistics_reach_their_reader",
     ),
-    "statistics of a step without output are dropped (vllm#48668)": (
+    "statistics of a step without output are dropped (vllm#48668)": Mistake(
         line(f"{FRONT}.step", "self.logger_manager is not None", "outputs.outputs"),
         "statistics_reach_their_reader",
     ),
-    "a grammar does not go on in the step in which reasoning ends (vllm#44993)": (
+    "a grammar does not go on in the step in which reasoning ends (vllm#44993)": Mistake(
         line(
             f"{MANAGER}.accept_tokens",
             "return grammar.accept_tokens",
             "return grammar_start > 0 or grammar.accept_tokens",
         ),
         "mask_knows_every_token",
+        Shown(REASONS, 130),
     ),
-    "no mask is made in the step in which reasoning ends": (
+    "no mask is made in the step in which reasoning ends": Mistake(
         line(
             f"{MANAGER}._get_constraint_bounds",
             "return ConstraintBounds(i + 1, i + 1)",
             "return ConstraintBounds(num_spec_tokens + 1, num_spec_tokens + 1)",
         ),
         "token_has_its_mask",
+        Shown(REASONS, 55),
     ),
-    "the end of reasoning is not seen with drafts": (
+    "the end of reasoning is not seen with drafts": Mistake(
         line(f"{MANAGER}.accept_tokens", "structured_req.reasoning_ended = True", "pass"),
         "token_has_its_mask",
+        Shown({**REASONS, "drafts": 2}),
     ),
-    "a grammar that fails ends the engine (vllm#47312)": (
+    "a grammar that fails ends the engine (vllm#47312)": Mistake(
         line(
             "vllm.v1.structured_output.request:StructuredOutputRequest._check_grammar_completion",
             "except Exception as e:",
             "except TimeoutError as e:",
         ),
         "engine_survives",
+        Shown(first=50),
     ),
-    "a prompt of a model that pools leaves room for an answer": (
+    "a prompt of a model that pools leaves room for an answer": Mistake(
         always(f"{SCHEDULER}.num_sampled_tokens_per_step", 1),
         "admitted_length_is_served",
+        Shown({**COUNTED, "pools": True}),
     ),
-    "a request that has its vector goes on": (
+    "a request that has its vector goes on": Mistake(
         line(
             f"{SCHEDULER}.update_from_output", "elif request.pooling_params and", "elif False and"
         ),
         "accepted_request_is_answered",
+        Shown({"pools": True}),
     ),
-    "the vector of a request is lost": (
+    "the vector of a request is lost": Mistake(
         line(
             f"{SCHEDULER}.update_from_output", "pooling_output=pooler_output", "pooling_output=None"
         ),
         "engine_survives",
+        Shown({"pools": True}),
     ),
-    "what is evicted is told to nobody who asked": (
+    "what is evicted is told to nobody who asked": Mistake(
         line(
             "vllm.v1.core.block_pool:BlockPool._emit_block_removed_events",
             "if not self.enable_kv_cache_events:",
             "if False:",
         ),
         "idle_engine_has_published",
+        Shown({"without_events": True}),
     ),
-    "a reset needs statistics": (
+    "a reset needs statistics": Mistake(
         line(
             "vllm.v1.core.kv_cache_manager:KVCacheManager.reset_prefix_cache",
             "if self.log_stats:",
             "if True:",
         ),
         "call_does_not_fail",
+        Shown({"without_statistics": True}),
     ),
-    "an abort of a request that has ended": (
+    "an abort of a request that has ended": Mistake(
         line(f"{SCHEDULER}.finish_requests", "self.requests.get(req_id)", "self.requests[req_id]"),
         "engine_survives",
     ),
 }
-"""How each mistake is planted, and the check that finds it."""

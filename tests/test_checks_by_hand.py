@@ -65,6 +65,7 @@ from kvproof.model.state import (
     Transfer,
 )
 from kvproof.model.step import Admission, Effects, Kept, Step
+from tests.reasons import alone
 from tests.watching import Observed
 
 
@@ -89,8 +90,7 @@ def ended(computed: int) -> Step:
     now = WAS._replace(status=SENDING, output="...", computed=computed)
     before = Engine(NAME, (), (), requests=(WAS,), steps=(older, later))
     after = Engine(NAME, (), (), requests=(now,), steps=(later,))
-    event = Complete(NAME, {"r": 2})
-    return Step(State((before,)), event, Effects(), State((after,)))
+    return alone(before, Complete(NAME, {"r": 2}), after)
 
 
 @pytest.mark.parametrize("computed", range(15, 23))
@@ -113,8 +113,7 @@ BLOCKS = (Block(0),) * 8
 def complaints(*chose: Compute | Preempt, engine: str = "E") -> int:
     """Block 4 is freed behind block 7, which was free before this step."""
     before, after = (Engine("E", BLOCKS, free) for free in ((7,), (7, 4)))
-    event = Schedule(engine, chose=chose)
-    step = Step(State((before,), ()), event, Effects(), State((after,), ()))
+    step = alone(before, Schedule(engine, chose=chose), after)
     return len([*broken(TWO_ENGINES, step, [uncached_blocks_are_reused_at_once])])
 
 
@@ -166,7 +165,7 @@ def excuses(
         pending=tuple((name, pending) for name in names),
     )
     begins = engine if before is None else engine._replace(free=before)
-    step = Step(State((begins,)), Schedule("E", chose), Effects(), State((engine,)))
+    step = alone(begins, Schedule("E", chose), engine)
     found = [each for each in ROOM.of_step(STORE, step) if each.reasons]
     return {each.about.request: [excuse.kind for excuse in each.excuses] for each in found}
 
@@ -413,7 +412,7 @@ def kinds_of_excuses(
     name: str, cluster: Cluster, before: Engine, *chose: Choice, after: Engine | None = None
 ) -> list[list[str]]:
     """For each break in a step with these choices, the kinds of its excuses."""
-    step = Step(State((before,)), Schedule("E", chose), Effects(), State((after or before,)))
+    step = alone(before, Schedule("E", chose), after)
     return kinds_of(INVARIANTS[name].of_step(cluster, step))
 
 
@@ -466,15 +465,13 @@ def test_a_preempted_request_finds_what_it_had_computed(
     again = WAITS._replace(status=PREEMPTED, output="..")
     entries = (((0, cached), (1,)),) if cached else ()
     admission = Admission("E", "r0", again.tokens, "local", hit, 0, entries)
-    state = State((with_requests(again),))
-    step = Step(state, Schedule("E", ()), Effects(admissions=(admission,)), state)
+    step = alone(with_requests(again), Schedule("E", ()), admissions=(admission,))
     assert kinds_of(INVARIANTS["preempted_tokens_are_kept"].of_step(ALONE, step)) == kinds
 
 
 def test_a_refused_reset_names_what_is_in_use() -> None:
     def refused(*requests: Request) -> list[list[str]]:
-        state = State((with_requests(*requests, free=1),))
-        step = Step(state, ResetPrefixCache("E"), Effects(), state)
+        step = alone(with_requests(*requests, free=1), ResetPrefixCache("E"))
         return kinds_of(INVARIANTS["reset_is_answered"].of_step(ALONE, step))
 
     assert refused() == [["release"]]
@@ -482,14 +479,14 @@ def test_a_refused_reset_names_what_is_in_use() -> None:
 
 
 def test_entries_that_stay_for_the_first_time_are_excused_and_those_that_grow_are_not() -> None:
-    check, state = INVARIANTS["idle_engine_keeps_nothing"], State((with_requests(WAITS),))
+    check = INVARIANTS["idle_engine_keeps_nothing"]
     for kept, kinds in (
         (Kept("E", "notes", 2), [["choice"]]),
         (Kept("E", "notes", 2, before=2, same=2), []),
         (Kept("E", "notes", 3, before=2, same=2), [[]]),
     ):
-        found = check.of_step(ALONE, Step(state, Schedule("E"), Effects(kept=(kept,)), state))
-        assert kinds_of(found) == kinds
+        step = alone(with_requests(WAITS), Schedule("E"), kept=(kept,))
+        assert kinds_of(check.of_step(ALONE, step)) == kinds
 
 
 @pytest.mark.parametrize(
@@ -523,8 +520,7 @@ def test_a_request_alone_may_get_more_tokens_than_one_beside_others() -> None:
     for others, kinds in ((), ["choice"]), ((WAITS._replace(id="r1"),), []):
         before = with_requests(WAITS._replace(prompt="aaaa"), *others)
         after = with_requests(WAITS._replace(prompt="aaaa", computed=4, status=RUNNING), *others)
-        event = Schedule("E", (Compute("r0", 4),))
-        found = step.of_step(cluster, Step(State((before,)), event, Effects(), State((after,))))
+        found = step.of_step(cluster, alone(before, Schedule("E", (Compute("r0", 4),)), after))
         assert kinds_of(found) == [kinds]
 
 
@@ -533,7 +529,7 @@ def test_the_prompt_of_a_request_may_only_lose_its_last_tokens(
     prompt: str, kinds: list[list[str]]
 ) -> None:
     before, after = with_requests(WAITS), with_requests(WAITS._replace(prompt=prompt))
-    step = Step(State((before,)), Schedule("E", ()), Effects(), State((after,)))
+    step = alone(before, Schedule("E", ()), after)
     assert kinds_of(GUARDS["output_is_what_was_sampled"].of_step(ALONE, step)) == kinds
 
 
@@ -622,8 +618,7 @@ def test_a_chunk_is_as_long_as_its_step_has_room_for() -> None:
     chunk, name = Compute("r0", 2), "budget_is_used"
     for free, says in (3, "shorter than"), (0, "not enough"):
         before, after = with_requests(waits, free=free), with_requests(runs, free=free)
-        step = Step(State((before,)), Schedule("E", (chunk,)), Effects(), State((after,)))
-        (found,) = INVARIANTS[name].of_step(ALONE, step)
+        (found,) = INVARIANTS[name].of_step(ALONE, alone(before, Schedule("E", (chunk,)), after))
         assert [says in excuse.says for excuse in found.excuses] == [True]
     whole = with_requests(runs._replace(computed=4))
     assert kinds_of_excuses(name, ALONE, with_requests(waits), chunk, after=whole) == []
@@ -656,12 +651,11 @@ def test_what_the_cache_has_is_not_computed_again(
     prompt: str, admitted: bool, kinds: list[list[str]]
 ) -> None:
     waits, cached = WAITS._replace(prompt=prompt), (((0, "aa"), (1,)),)
-    before = State((with_requests(waits)._replace(cached=cached),))
-    after = State((with_requests(waits._replace(status=RUNNING, computed=2)),))
+    before = with_requests(waits)._replace(cached=cached)
+    after = with_requests(waits._replace(status=RUNNING, computed=2))
     looked_up = (Admission("E", "r0", prompt, "local", 0, 0, cached),) if admitted else ()
-    event, effects = Schedule("E", (Compute("r0", 2),)), Effects(admissions=looked_up)
-    check = INVARIANTS["cached_tokens_are_not_computed"]
-    assert kinds_of(check.of_step(ALONE, Step(before, event, effects, after))) == kinds
+    step = alone(before, Schedule("E", (Compute("r0", 2),)), after, admissions=looked_up)
+    assert kinds_of(INVARIANTS["cached_tokens_are_not_computed"].of_step(ALONE, step)) == kinds
 
 
 @pytest.mark.parametrize(("preempted", "kinds"), [(0, [[]]), (1, [["choice"]])])

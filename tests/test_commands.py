@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from kvproof.cli.main import COMMANDS, EXAMPLES, main, parser
 from kvproof.live.releases import Cache, Failed
 from kvproof.model.faults.registry import FAULTS
 from kvproof.proofs.prove import everything
-from kvproof.strategies.explorer.packed import PackedSearch
 from tests.planted import SHORTEST
 
 # explore
@@ -63,24 +61,6 @@ def test_invariant_narrows_to_a_guard(as_json: Any) -> None:
     ):
         found, _ = as_json("explore", *broken, "--invariant", guard)
         assert found == code
-
-
-EXPAND = PackedSearch.expand
-
-
-def interrupted(search: PackedSearch) -> None:
-    """The user presses Ctrl-C while the tenth state is expanded."""
-    if search.reached.expanded == 10:
-        signal.raise_signal(signal.SIGINT)
-    EXPAND(search)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_search_is_unknown(as_json: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PackedSearch, "expand", interrupted)
-    code, record = as_json("explore", *SMALL)
-    assert (code, record["verdict"], record["reason"]) == (130, "UNKNOWN", "interrupted")
-    assert 1 < record["states_distinct"] < 25
 
 
 def test_explore_says_what_it_does_not_compare_with_the_proofs(run: Any) -> None:

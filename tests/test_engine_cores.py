@@ -38,7 +38,7 @@ from kvproof.model.traces.trace import PlanRun, write_in
 from tests import fake_sides, in_vllm
 from tests.fake_sides import FakeSide
 from tests.in_vllm import Change
-from tests.mistakes_of_engines import MANAGERS, MISTAKES, PROC, UTILS
+from tests.mistakes_of_engines import MANAGERS, MISTAKES, PROC, UTILS, Shown
 
 IN_0_32 = {"pages_are_of_own_layers", "engine_survives", "plenty_of_memory_is_enough"}
 """What start-ups of the installed release break, with pages of several sizes on several stages.
@@ -77,7 +77,7 @@ def test_a_plan_is_drawn_from_its_number_printed_and_read_back() -> None:
 
 def test_every_rule_has_a_mistake() -> None:
     rules = {check.id for check in checks_of(Startup, Played) if not check.ideal}
-    assert {rule for _, rule in MISTAKES.values()} == rules
+    assert {each.finds for each in MISTAKES.values()} == rules
 
 
 def takes() -> Callable[[EnginePlan], list[Any]]:
@@ -168,61 +168,14 @@ def test_requests_that_ended_together_leave_in_order() -> None:
     assert left == sorted(ended)
 
 
-REASONS: dict[str, Any] = {"given": True, "connected": False, "stages": 1}
-"""Engines in which reasoning may end inside a step."""
-
-LIKE: dict[str, dict[str, Any]] = {
-    "pages without a common size have no other layout (vllm#48776)": {
-        **COUNTED,
-        "kinds": ("mla", "window"),
-    },
-    "a ring grows with its request": {**COUNTED, "rings": True},
-    "a reference window is a token too small": {**COUNTED, "refers": True},
-    "the prompt before a reference window is freed": {**COUNTED, "refers": True},
-    "a model of windows alone is not expected (vllm#48256)": {**COUNTED, "kinds": ("window",)},
-    "the first worker decides on the length": {
-        **COUNTED,
-        "fitted": True,
-        "longer": True,
-        "stages": 3,
-    },
-    "a mask does not wait for the tokens in flight": {**REASONS, "overlaps": True},
-    "a grammar does not go on in the step in which reasoning ends (vllm#44993)": REASONS,
-    "no mask is made in the step in which reasoning ends": REASONS,
-    "the end of reasoning is not seen with drafts": {**REASONS, "drafts": 2},
-    "the rest of a step follows the end of an answer": {**REASONS, "drafts": 2},
-    "rejected drafts stay computed": {**REASONS, "drafts": 2},
-    "a request that gives way to an urgent one goes on": {"by_priority": True},
-    "a request that runs gets no block beside another one": {**COUNTED, "chunk_tokens": 4},
-    "a prompt of a model that pools leaves room for an answer": {**COUNTED, "pools": True},
-    "a request that has its vector goes on": {"pools": True},
-    "the vector of a request is lost": {"pools": True},
-    "a buffer is used again before its message has left (vllm#50053)": {"pools": True},
-    "what is evicted is told to nobody who asked": {"without_events": True},
-    "a reset needs statistics": {"without_statistics": True},
-}
-"""What the engines have in which few would show a mistake otherwise."""
-
-FIRST = {
-    "the steps in flight are not counted (vllm#40946)": 119,
-    "a ring grows with its request": 138,
-    "of several requests of a client that goes away, the first alone is aborted": 94,
-    "an engine goes on with a part of its memory (vllm#44483)": 53,
-    "a grammar does not go on in the step in which reasoning ends (vllm#44993)": 130,
-    "no mask is made in the step in which reasoning ends": 55,
-    "a grammar that fails ends the engine (vllm#47312)": 50,
-}
-"""The number of an engine that shows a mistake which few show. It is taken first, and where it does
-not show it any more, all others are."""
-
-
 @pytest.mark.live
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an engine in which the installed release keeps the check."""
     taken = takes()
     taken(random_engine(0))
-    plant, rule = MISTAKES[mistake]
+    planted = MISTAKES[mistake]
+    rule, shown = planted.finds, planted.shown_by or Shown()
 
     def breaks(plan: EnginePlan) -> bool:
         seen = list[Any]()
@@ -230,10 +183,10 @@ def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatc
             seen = taken(plan)
         return rule in {each.invariant for one in seen for each in broken(one)}
 
-    for number in dict.fromkeys((FIRST.get(mistake, 0), *range(240))):
-        plan = random_engine(number, LIKE.get(mistake))
-        with monkeypatch.context() as planted:
-            plant(planted)
+    for number in dict.fromkeys((shown.first, *range(240))):
+        plan = random_engine(number, shown.like)
+        with monkeypatch.context() as patch:
+            planted.patch(patch)
             found = breaks(plan)
         if found and not (rule in {*IN_0_32, UNPUBLISHED} and breaks(plan)):
             return
@@ -535,8 +488,8 @@ def test_a_start_up_is_judged_where_its_loop_cannot_be_driven(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     takes()
-    plant, rule = MISTAKES["half of the memory is used"]
-    plant(monkeypatch)
+    planted = MISTAKES["half of the memory is used"]
+    planted.patch(monkeypatch)
     require = contract_check.Contract.require
 
     def without_loops(self: Any, features: list[str]) -> None:
@@ -547,7 +500,7 @@ def test_a_start_up_is_judged_where_its_loop_cannot_be_driven(
     monkeypatch.setattr(contract_check.Contract, "require", without_loops)
     result = side_plans.driven(Engines("engines", 0, 20))
     assert (result.reason, result.without_loops) == ("", "This vLLM has no loop")
-    assert rule in {each.signature.check for each in result.breaks}
+    assert planted.finds in {each.signature.check for each in result.breaks}
     assert len({each.whole for each in result.records}) == 2
 
 
@@ -559,7 +512,7 @@ class EngineSide(FakeSide):
     def __init__(self, mistake: str = "", plant: Change | None = None) -> None:
         super().__init__(self._started)
         self.mistake = mistake
-        self.plant = MISTAKES[mistake][0] if mistake else plant
+        self.plant = MISTAKES[mistake].change if mistake else plant
         self.excused = False
 
     def drive(self, runs, *, excused=False, **more):  # type: ignore[no-untyped-def]
@@ -637,7 +590,7 @@ def test_one_rule_may_be_broken_for_a_cause_of_its_own_in_each_kind_of_engine() 
     name = "half of the memory is used"
     side = EngineSide(name)
     [result] = side.drive([start_ups(40)])
-    found = [each for each in result.breaks if each.signature.check == MISTAKES[name][1]]
+    found = [each for each in result.breaks if each.signature.check == MISTAKES[name].finds]
     assert len({each.signature for each in found}) > 2
     one = next(each for each in found if ", " in each.signature.feature)
     tried = workloads.near(one.run("one"), "around", 1, 0, AT_ONCE)
@@ -723,9 +676,9 @@ def test_a_break_is_written_as_a_plan_that_replays(
     mistake: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run: Any, as_json: Any
 ) -> None:
     takes()
-    plant, rule = MISTAKES[mistake]
+    rule = MISTAKES[mistake].finds
     with monkeypatch.context() as patch:
-        plant(patch)
+        MISTAKES[mistake].patch(patch)
         found = side_plans.driven(Engines("engines", 0, 20)).keys.values()
         one = next(each for each in found if each.signature.check == rule)
         assert isinstance(one.plan, Engine)

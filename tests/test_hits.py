@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from kvproof.invariants.check import Check, Tally, broken
 from kvproof.invariants.hits import (
     computed_tokens_are_cached,
     held_attention_is_hit,
@@ -15,6 +14,7 @@ from kvproof.model.events import Accepted, Complete, Event, Schedule
 from kvproof.model.ghost_state import Ghost, Served
 from kvproof.model.state import RUNNING, Key, Request, initial
 from kvproof.model.step import Admission, Effects, Step
+from tests.reasons import answers
 
 FULL, WINDOW, STATE = Group("full", 2), Group("window", 2, window=3), Group("mamba", 2)
 EARLIER = (Served("abcdef", 0),)
@@ -31,13 +31,6 @@ def admitted(here: Cluster, hit: int, served: Sequence[Served] = EARLIER) -> Ste
     before = before.with_engine(engine)
     admission = Admission("E", "r1", "abcdxy", "local", hit, 0, (), tuple(served))
     return Step(before, Schedule("E"), Effects(admissions=(admission,)), before)
-
-
-def answers(check: Check, here: Cluster, step: Step) -> tuple[int, int, int]:
-    """How often a check judged a step, excused a break, and found one without an excuse."""
-    tally = Tally()
-    found = len([*broken(here, step, [check], tally)])
-    return tally.judged[check.id], tally.excused[check.id], found
 
 
 @pytest.mark.parametrize(
@@ -100,28 +93,24 @@ def test_what_the_last_output_makes_known_may_be_missing() -> None:
     assert answers(computed_tokens_are_cached, here, step)[2] == 1
 
 
-def test_a_window_is_cached_at_each_boundary_that_a_step_computes() -> None:
-    here = cluster(FULL, WINDOW)
+@pytest.mark.parametrize(
+    ("other", "cached", "expected"),
+    [
+        (WINDOW, ((1, "ab"), (1, "abcd")), (2, 0, 0)),
+        (WINDOW, ((1, "abcd"),), (2, 0, 1)),  # a step has computed the boundary
+        (STATE, ((1, "abcd"),), (2, 1, 0)),  # no chunk has ended at the other one
+        (STATE, (), (2, 1, 1)),
+    ],
+)
+def test_what_a_step_has_computed_is_cached_beside_attention(
+    other: Group, cached: tuple[Key, ...], expected: tuple[int, int, int]
+) -> None:
+    here = cluster(FULL, other)
     before = initial(here)
     request = Request("r1", RUNNING, "abcd", 4, 1, computed=4, tables=((1, 2), (3, 4)))
-    full = [(0, "ab"), (0, "abcd")]
-    for window, expected in (["ab", "abcd"], (2, 0, 0)), (["abcd"], (2, 0, 1)):
-        keys = [*full, *((1, prefix) for prefix in window)]
-        after = before.engines[0]._replace(
-            requests=(request,), cached=tuple((key, (1,)) for key in keys)
-        )
-        step = Step(before, Schedule("E"), Effects(), before.with_engine(after))
-        assert answers(computed_tokens_are_cached, here, step) == expected
-
-
-def test_a_state_is_missing_where_no_chunk_ended() -> None:
-    here = cluster(FULL, STATE)
-    before = initial(here)
-    request = Request("r1", RUNNING, "abcd", 4, 1, computed=4, tables=((1, 2), (3, 4)))
-    keys = [(0, "ab"), (0, "abcd"), (1, "abcd")]
-    for cached, expected in (keys, (2, 1, 0)), (keys[:2], (2, 1, 1)):
-        after = before.engines[0]._replace(
-            requests=(request,), cached=tuple((key, (1,)) for key in cached)
-        )
-        step = Step(before, Schedule("E"), Effects(), before.with_engine(after))
-        assert answers(computed_tokens_are_cached, here, step) == expected
+    keys = ((0, "ab"), (0, "abcd"), *cached)
+    after = before.engines[0]._replace(
+        requests=(request,), cached=tuple((key, (1,)) for key in keys)
+    )
+    step = Step(before, Schedule("E"), Effects(), before.with_engine(after))
+    assert answers(computed_tokens_are_cached, here, step) == expected

@@ -80,9 +80,9 @@ SAMPLE = ("sample", "--examples", "100000")
 RELEASES = ("replay", TRACE, "--releases", "0.18.0", "--cache", "cache")
 
 MOMENTS = {
+    "explore, searches": Moment(EXPLORE, "explorer/packed.py", "expand", 200),
     "explore, imports": Moment(EXPLORE, "cli/main.py", "<module>"),
     "explore, begins": Moment(EXPLORE, "explorer/packed.py", "__init__"),
-    "explore, searches": Moment(EXPLORE, "explorer/packed.py", "expand", 200),
     "sample, searches": Moment(SAMPLE, "strategies/run.py", "take", 300),
     "prove, begins": Moment(("prove",), "proofs/prove.py", "everything"),
     "prove, asks Z3": Moment(("prove",), "proofs/solve.py", "checked", 5),

@@ -8,7 +8,6 @@ from kvproof.invariants.blocks import (
     uncached_blocks_are_reused_at_once,
     unneeded_blocks_are_reused_first,
 )
-from kvproof.invariants.check import Check, Tally, broken
 from kvproof.invariants.guards_of_blocks import (
     entry_is_lost_with_its_block,
     passed_blocks_are_freed,
@@ -25,8 +24,8 @@ from kvproof.model.events import (
     ResetRunning,
     Schedule,
 )
-from kvproof.model.state import RUNNING, Engine, Flight, Key, Request, State
-from kvproof.model.step import Effects, Step
+from kvproof.model.state import RUNNING, Flight, Key, Request
+from tests.reasons import alone, answers
 from tests.test_reference import pool_of
 
 FULL, WINDOW, STATE = Group("full", 2), Group("window", 2, window=3), Group("mamba", 4)
@@ -36,15 +35,6 @@ COUNTED, EXCUSED, BROKEN = (1, 0, 0), (1, 1, 0), (1, 0, 1)
 
 def cluster(*groups: Group, **options: object) -> Cluster:
     return Cluster("c", (EngineConfig("E", groups),), **options)  # type: ignore[arg-type]
-
-
-def answers(
-    check: Check, here: Cluster, before: Engine, event: Event, after: Engine
-) -> tuple[int, int, int]:
-    """How often a check judged a step, excused a break, and found one without an excuse."""
-    step, tally = Step(State((before,)), event, Effects(), State((after,))), Tally()
-    found = len([*broken(here, step, [check], tally)])
-    return tally.judged[check.id], tally.excused[check.id], found
 
 
 def running(*tables: tuple[int, ...], computed: int = 4) -> Request:
@@ -70,7 +60,7 @@ def test_an_entry_is_lost_where_its_tokens_are_not_computed_or_its_state_goes_on
     before = pool_of(cached={AB: 1}, held={1: 1}, requests=(running((1,)),))
     after = pool_of(cached=left, held={1: 1}, requests=(running((1,)),))
     check = entry_is_lost_with_its_block
-    assert answers(check, cluster(*groups), before, event, after) == expected
+    assert answers(check, cluster(*groups), alone(before, event, after)) == expected
 
 
 @pytest.mark.parametrize(("table", "expected"), [((0, 2, 3), COUNTED), ((1, 2, 3), BROKEN)])
@@ -80,16 +70,16 @@ def test_a_window_keeps_no_block_of_tokens_that_no_step_reads(
     """The next token is the fifth: a window of three reads the two before it."""
     before = pool_of(requests=(running((1, 2)),))
     after = pool_of(requests=(running(table, computed=5),))
-    event = Schedule("E", (Compute("r0", 1),))
-    assert answers(passed_blocks_are_freed, cluster(WINDOW), before, event, after) == expected
+    step = alone(before, Schedule("E", (Compute("r0", 1),)), after)
+    assert answers(passed_blocks_are_freed, cluster(WINDOW), step) == expected
 
 
 def test_a_window_keeps_what_a_step_in_flight_reads() -> None:
     flight = Flight("r0", 2, samples=False)
     before = pool_of(requests=(running((1, 2)),), steps=((flight,),))
     after = pool_of(requests=(running((1, 2, 3), computed=5),))
-    event = Schedule("E", (Compute("r0", 1),))
-    assert answers(passed_blocks_are_freed, cluster(WINDOW), before, event, after) == COUNTED
+    step = alone(before, Schedule("E", (Compute("r0", 1),)), after)
+    assert answers(passed_blocks_are_freed, cluster(WINDOW), step) == COUNTED
 
 
 @pytest.mark.parametrize(("used", "expected"), [((1,), COUNTED), ((2,), EXCUSED)])
@@ -99,8 +89,8 @@ def test_blocks_of_an_ended_request_wait_only_for_steps_that_use_them(
     flight = Flight("r0", 1, samples=True, blocks=used)
     before = pool_of(held={1: 1}, requests=(running((1,)),), steps=((flight,),))
     after = pool_of(held={1: 1}, deferred=((1, (1,)),))
-    event = Complete("E")
-    assert answers(ended_requests_free_at_once, cluster(FULL), before, event, after) == expected
+    step = alone(before, Complete("E"), after)
+    assert answers(ended_requests_free_at_once, cluster(FULL), step) == expected
 
 
 @pytest.mark.parametrize(
@@ -112,7 +102,7 @@ def test_a_block_that_a_reset_makes_useless_may_go_last(
     before = pool_of(cached={AB: 1}, held={1: 1}, free=(2, 3, 4, 5))
     after = pool_of(free=(2, 3, 4, 5, 1))
     check = uncached_blocks_are_reused_at_once
-    assert answers(check, cluster(FULL), before, event, after) == expected
+    assert answers(check, cluster(FULL), alone(before, event, after)) == expected
 
 
 @pytest.mark.parametrize(("evictions", "expected"), [(True, EXCUSED), (False, BROKEN)])
@@ -122,8 +112,8 @@ def test_a_cached_block_is_taken_first_only_where_blocks_are_evicted_from_outsid
     before = pool_of(cached={AB: 1}, free=(1, 2, 3, 4, 5))
     after = pool_of(held={1: 1}, free=(2, 3, 4, 5), requests=(running((1,)),))
     here = cluster(FULL, evictions=evictions)
-    event = Schedule("E")
-    assert answers(unneeded_blocks_are_reused_first, here, before, event, after) == expected
+    step = alone(before, Schedule("E"), after)
+    assert answers(unneeded_blocks_are_reused_first, here, step) == expected
 
 
 @pytest.mark.parametrize(("failures", "expected"), [(1, EXCUSED), (0, BROKEN)])
@@ -133,7 +123,7 @@ def test_a_table_has_more_entries_only_where_a_load_of_a_store_may_fail(
     engine = EngineConfig("E", (FULL,), store=True)
     here = Cluster("c", (engine,), failures=failures)
     state = pool_of(held={1: 1, 2: 1}, requests=(running((1, 2), computed=1),))
-    assert answers(table_fits_its_tokens, here, state, Complete("E"), state) == expected
+    assert answers(table_fits_its_tokens, here, alone(state, Complete("E"))) == expected
 
 
 @pytest.mark.parametrize(
@@ -152,8 +142,5 @@ def test_kv_events_are_published_with_the_output_of_their_step(
     idle = pool_of(reports=())
     busy = idle._replace(requests=(running((1,)),))
     after = busy if isinstance(event, Schedule) else idle
-    step = Step(State((busy,)), event, Effects(unpublished=kept), State((after,)))
-    tally = Tally()
-    found = len([*broken(here, step, [events_are_published], tally)])
-    check = events_are_published.id
-    assert (tally.judged[check], tally.excused[check], found) == expected
+    step = alone(busy, event, after, unpublished=kept)
+    assert answers(events_are_published, here, step) == expected

@@ -381,9 +381,12 @@ FULL = "vllm.v1.core.single_type_kv_cache_manager:FullAttentionManager.__init__"
         ("sink_manager_dies_at_start", instead(FULL, takes_no_option)),
         (
             "engine_abort_ends_pooling_front",
-            mistakes_of_engines.MISTAKES["the vector of a request is lost"][0],
+            mistakes_of_engines.MISTAKES["the vector of a request is lost"].change,
         ),
-        ("waits_in_a_pause", mistakes_of_engines.MISTAKES["a request that waits is no work"][0]),
+        (
+            "waits_in_a_pause",
+            mistakes_of_engines.MISTAKES["a request that waits is no work"].change,
+        ),
     ],
 )
 def test_another_mistake_that_breaks_the_same_is_new(

@@ -29,7 +29,8 @@ from kvproof.model.traces.trace import Trace
 from kvproof.strategies.sampling.stateful import sample
 from tests.cover import others_nightly
 from tests.findings import FINDINGS, imported, trace_of
-from tests.mistakes import MISTAKES, Mistake
+from tests.in_vllm import Mistake
+from tests.mistakes import MISTAKES
 from tests.reasons import said
 from tests.watching import live_machine
 

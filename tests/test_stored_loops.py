@@ -20,7 +20,7 @@ from kvproof.model.plans.connector import Copies
 from kvproof.model.plans.engine import EnginePlan, given, lines
 from kvproof.model.plans.messages import Send
 from kvproof.model.plans.random_engines import COUNTED, GIVEN, STORES, random_engine
-from tests.in_vllm import MAMBA, SCHEDULER, Change, around, instead, line, nothing
+from tests.in_vllm import MAMBA, SCHEDULER, Mistake, around, instead, line, nothing
 
 pytestmark = pytest.mark.live
 
@@ -70,36 +70,32 @@ def test_a_store_on_planned_sizes_keeps_the_rules(store: str) -> None:
     assert judged["reads"] > 0
 
 
-MISTAKES: dict[str, tuple[str, Change, str]] = {
-    "the connector is not told that a request has ended": (
-        "offloading-files",
+MISTAKES = {
+    "the connector is not told that a request has ended": Mistake(
         instead(f"{SCHEDULER}._connector_finished", lambda *_: (False, None)),
-        "engine_survives",
+        *("engine_survives", "offloading-files"),
     ),
-    "events of the store wait for those of the engine": (
-        "offloading-small",
+    "events of the store wait for those of the engine": Mistake(
         line(
             f"{SCHEDULER}.update_from_output",
             "connector_events = self.connector.take_events()",
             "connector_events = self.connector.take_events() if events else None",
         ),
-        "idle_engine_has_published",
+        *("idle_engine_has_published", "offloading-small"),
     ),
-    "blocks that were to be freed later stay": (
-        "simple-cpu",
-        nothing(f"{SCHEDULER}._drain_deferred_frees"),
-        "all_blocks_return",
+    "blocks that were to be freed later stay": Mistake(
+        nothing(f"{SCHEDULER}._drain_deferred_frees"), *("all_blocks_return", "simple-cpu")
     ),
 }
-"""The store, what is changed in vLLM, and the check that finds it."""
+"""A store shows each."""
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_planted_mistake_is_found(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    store, plant, check = MISTAKES[mistake]
-    play(plan_of(store, 0))
-    plant(monkeypatch)
-    assert breaking(check, (plan_of(store, seed) for seed in range(60)))
+    planted = MISTAKES[mistake]
+    play(plan_of(planted.shown_by, 0))
+    planted.patch(monkeypatch)
+    assert breaking(planted.finds, (plan_of(planted.shown_by, seed) for seed in range(60)))
 
 
 def breaking(check: str, plans: Iterable[EnginePlan]) -> EnginePlan:

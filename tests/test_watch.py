@@ -22,7 +22,7 @@ from kvproof.watch.calls import Calls, Noting
 from kvproof.watch.notes import EngineNotes
 from kvproof.watch.observer import Observer
 from kvproof.watch.shown import JUDGED, Views
-from tests.in_vllm import MANAGER, POOL, SCHEDULER, Change, around
+from tests.in_vllm import MANAGER, POOL, SCHEDULER, Mistake, around
 from tests.mistakes import MISTAKES
 from tests.watching import Observed
 
@@ -135,39 +135,37 @@ PLANTED = {
     "no_align_split": "hybrid-chunked",
 }
 SEEN = [
-    *((MISTAKES[name].finds, MISTAKES[name].patch, PLANTED[name]) for name in PLANTED),
-    ("computed_tokens_are_those_scheduled", MISTAKES["worker_is_told_one_too_many"].patch, "full"),
-    (
-        "step_keeps_its_limits",
+    *(MISTAKES[name]._replace(shown_by=preset) for name, preset in PLANTED.items()),
+    MISTAKES["worker_is_told_one_too_many"]._replace(finds="computed_tokens_are_those_scheduled"),
+    Mistake(
         around(f"{SCHEDULER}.schedule", exceeds_the_batch),
-        "resetting-limited",
+        *("step_keeps_its_limits", "resetting-limited"),
     ),
-    ("only_a_step_takes_blocks", around(f"{SCHEDULER}.update_from_output", takes_a_block), "full"),
-    (
-        "entry_is_lost_with_its_block",
+    Mistake(
+        around(f"{SCHEDULER}.update_from_output", takes_a_block),
+        *("only_a_step_takes_blocks", "full"),
+    ),
+    Mistake(
         around(f"{POOL}.free_blocks", frees_entries_with_blocks),
-        "full",
+        *("entry_is_lost_with_its_block", "full"),
     ),
-    (
-        "hit_blocks_are_cached",
+    Mistake(
         around(f"{MANAGER}.get_computed_blocks", hits_in_another_order),
-        "full",
+        *("hit_blocks_are_cached", "full"),
     ),
 ]
-"""The check that sees a mistake, the mistake, and a preset in which it shows."""
+"""A preset shows each."""
 
 
-@pytest.mark.parametrize(("check", "plant", "preset"), SEEN, ids=[each[0] for each in SEEN])
-def test_a_mistake_in_vllm_is_seen(
-    check: str, plant: Change, preset: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
+@pytest.mark.parametrize("mistake", SEEN, ids=[each.finds for each in SEEN])
+def test_a_mistake_in_vllm_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    mistake.patch(monkeypatch)
     watched = Watched()
     for seed in range(16):
-        watched.run(CLUSTERS[preset], seed)
-        if check in watched.found:
+        watched.run(CLUSTERS[mistake.shown_by], seed)
+        if mistake.finds in watched.found:
             return
-    pytest.fail(f"{check} is not found, but {watched.found}")
+    pytest.fail(f"{mistake.finds} is not found, but {watched.found}")
 
 
 @pytest.mark.parametrize("mistake", [ZeroDivisionError, AdapterDrift])

@@ -155,8 +155,8 @@ def test_a_break_says_whose_kv_was_loaded(monkeypatch: pytest.MonkeyPatch) -> No
     breaks = side_plans.driven(Play("", "lmcache", plan)).breaks
     assert {each.signature.feature for each in breaks} == {"another adapter's KV of full of full"}
     mistake = PLANTED["states of several ranks have one key (vllm#49499)"]
-    mistake.plant(monkeypatch)
-    assert mixed_up(mistake.episode().findings[0]) == "another rank's KV"
+    mistake.patch(monkeypatch)
+    assert mixed_up(mistake.shown_by().findings[0]) == "another rank's KV"
 
 
 @pytest.mark.parametrize(

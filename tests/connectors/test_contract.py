@@ -102,7 +102,7 @@ def test_a_planted_mistake_is_named(mistake: str) -> None:
 
 
 def test_each_rule_has_a_mistake() -> None:
-    mistaken = {*RULE_OF.values(), *(each.rule for each in PLANTED.values())}
+    mistaken = {*RULE_OF.values(), *(each.finds for each in PLANTED.values())}
     # By facts alone, and by vLLM's scheduler: tests/test_stored_loops.py.
     of_facts = {"recomputed_prompt_is_not_loaded", *(each.rule for each in OF_RULES)}
     ideals = {check.id for check in CONTRACT.values() if check.ideal}

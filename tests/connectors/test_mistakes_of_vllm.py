@@ -6,7 +6,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import pytest
@@ -48,7 +48,7 @@ from tests.connectors.played import (
     saving_states,
     turns,
 )
-from tests.in_vllm import MANAGER, SCHEDULER, Change, around, both, instead, line, nothing
+from tests.in_vllm import MANAGER, SCHEDULER, Mistake, around, both, instead, line, nothing
 from tests.in_vllm import NIXL as NIXL_PLACE
 
 CORE = "vllm.v1.core"
@@ -123,15 +123,6 @@ def _parts_of_two_lookups(allocate: Any, self: Any, request: Any, *given: Any, *
     if blocks is not None and external is not None and request.prefill_stats is not None:
         request.prefill_stats.num_external_cached_tokens = external
     return blocks
-
-
-class Planted(NamedTuple):
-    """A mistake, the episode that shows it, the rule that is broken first, and another one."""
-
-    plant: Change
-    episode: Callable[[], EpisodeResult]
-    rule: str
-    beside: str = ""
 
 
 def image(which: int) -> SubmitRequest:
@@ -361,142 +352,142 @@ LOADS_UNDER_A_PAUSE = (
     *(PauseEngine(new=True), SubmitRequest(1, 14), Drain(), ResumeEngine()),
 )
 
-PLANTED: dict[str, Planted] = {
-    "an engine core takes the newest output first": Planted(
+PLANTED: dict[str, Mistake] = {
+    "an engine core takes the newest output first": Mistake(
         line(
             "vllm.v1.engine.core:EngineCore.step_with_batch_queue",
             "future, scheduler_output, exec_model_fut = batch_queue.pop()",
             "future, scheduler_output, exec_model_fut = batch_queue.popleft()",
         ),
-        lambda: played("simple-cpu", *PROMPTS, engine=engine_of(steps_in_flight=2)),
         "every_request_ends",
+        lambda: played("simple-cpu", *PROMPTS, engine=engine_of(steps_in_flight=2)),
     ),
-    "a paused engine does not look whether copies have ended": Planted(
+    "a paused engine does not look whether copies have ended": Mistake(
         around(
             f"{SCHEDULER}.has_finished_requests",
             lambda right, self: self.pause_state.name == "UNPAUSED" and right(self),
         ),
-        lambda: played("hidden-states", *PAUSED, **saving_states(HIDDEN[0], late=True)),
         "kept_blocks_are_given_back",
+        lambda: played("hidden-states", *PAUSED, **saving_states(HIDDEN[0], late=True)),
     ),
-    "a request that has loaded waits for the end of a pause, as new ones do": Planted(
+    "a request that has loaded waits for the end of a pause, as new ones do": Mistake(
         line(
             f"{SCHEDULER}.schedule",
             "request_queue = self.kv_holding_waiting",
             "request_queue = () if self._pause_state else self.kv_holding_waiting",
         ),
-        lambda: played("simple-cpu", *LOADS_UNDER_A_PAUSE, engine=engine_of(num_blocks=64)),
         "every_request_ends",
+        lambda: played("simple-cpu", *LOADS_UNDER_A_PAUSE, engine=engine_of(num_blocks=64)),
     ),
-    "an image is free as soon as its room is taken": Planted(
+    "an image is free as soon as its room is taken": Mistake(
         around(f"{ENCODER}.allocate", _free_before_the_step),
-        images,
         "encoder_output_is_there",
-    ),
-    "an image takes a token more than it has": Planted(
-        around(f"{ENCODER}.allocate", _counts_a_token_more),
         images,
-        "encoder_room_adds_up",
     ),
-    "images of one length have one file": Planted(
+    "an image takes a token more than it has": Mistake(
+        around(f"{ENCODER}.allocate", _counts_a_token_more),
+        "encoder_room_adds_up",
+        images,
+    ),
+    "images of one length have one file": Mistake(
         around(
             "vllm.distributed.ec_transfer.ec_connector.example_connector:"
             "ECExampleConnector._generate_filename_debug",
             lambda right, self, name: right(self, name[1:]),
         ),
-        lambda: images("images-stored"),
         "encoder_output_is_its_own",
+        lambda: images("images-stored"),
     ),
-    "the statistics count each request again": Planted(
+    "the statistics count each request again": Mistake(
         around(f"{MANAGER}.record_prefix_cache_stats", _twice),
-        images,
         "statistics_count_once",
+        images,
     ),
-    "the connector's statistics count what the engine's own cache has (vllm#30522)": Planted(
+    "the connector's statistics count what the engine's own cache has (vllm#30522)": Mistake(
         around("vllm.v1.metrics.stats:PrefixCacheStats.record", _all_tokens_are_asked_for),
-        lambda: played("images", *TWICE),
         "statistics_count_tokens",
+        lambda: played("images", *TWICE),
     ),
-    "no token of a prompt is reported as new in the cache": Planted(
+    "no token of a prompt is reported as new in the cache": Mistake(
         instead(f"{MANAGER}.estimate_cached_tokens", lambda *_: 0),
-        images,
         "reported_tokens_are_cached",
-    ),
-    "a prompt that must be computed whole is looked up like others": Planted(
-        instead(f"{MANAGER}.prefix_cache_lookup_enabled", lambda self, _: self.enable_caching),
-        lambda: played("images", *TWICE[:2], SubmitRequest(0, 14, computes_all=True)),
-        "recomputed_prompt_is_not_reused",
-    ),
-    "a block of the engine's own cache has a key of its tokens alone": Planted(
-        instead(f"{UTILS}:generate_block_hash_extra_keys", lambda _r, _s, _e, image: (None, image)),
         images,
-        "request_reads_its_own_tokens",
     ),
-    "a store begins at once, beside the step that computes its blocks": Planted(
+    "a prompt that must be computed whole is looked up like others": Mistake(
+        instead(f"{MANAGER}.prefix_cache_lookup_enabled", lambda self, _: self.enable_caching),
+        "recomputed_prompt_is_not_reused",
+        lambda: played("images", *TWICE[:2], SubmitRequest(0, 14, computes_all=True)),
+    ),
+    "a block of the engine's own cache has a key of its tokens alone": Mistake(
+        instead(f"{UTILS}:generate_block_hash_extra_keys", lambda _r, _s, _e, image: (None, image)),
+        "request_reads_its_own_tokens",
+        images,
+    ),
+    "a store begins at once, beside the step that computes its blocks": Mistake(
         around(
             "vllm.v1.simple_kv_offload.copy_backend:DmaCopyBackend.launch_copy",
             lambda right, self, *given, **more: right(self, *given, **more | {"wait_event": None}),
         ),
+        "copies_follow_the_model",
         lambda: played(
             "simple-cpu",
             SubmitRequest(0, 4),
             engine=engine_of(STATES, 17, chunk_tokens=5),
             replicas=True,
         ),
-        "copies_follow_the_model",
     ),
-    "a block is stored again while it is stored, because another request has it too": Planted(
+    "a block is stored again while it is stored, because another request has it too": Mistake(
         around(
             "vllm.v1.simple_kv_offload.manager:SimpleCPUOffloadScheduler.__init__",
             _stores_under_way_are_forgotten,
         ),
-        lambda: played("simple-cpu-roomy", *TWICE[::2], copies=LATE),
         "copies_are_made_once",
+        lambda: played("simple-cpu-roomy", *TWICE[::2], copies=LATE),
     ),
-    "the tiers behind the first one are not notified of ends": Planted(
+    "the tiers behind the first one are not notified of ends": Mistake(
         nothing(f"{TIERS}.manager:TieringOffloadingManager._maybe_finalize_request"),
-        lambda: played("offloading-files", SubmitRequest(0, 14)),
         "tier_is_notified_of_the_end",
+        lambda: played("offloading-files", SubmitRequest(0, 14)),
     ),
-    "a block's key has the name of an image and not where it begins (vllm#36708)": Planted(
+    "a block's key has the name of an image and not where it begins (vllm#36708)": Mistake(
         around(f"{UTILS}:_gen_mm_extra_hash_keys", _key_without_place),
-        lambda: played("images", *ELSEWHERE, encoder_tokens=4),
         "request_reads_its_own_tokens",
+        lambda: played("images", *ELSEWHERE, encoder_tokens=4),
     ),
-    "of two look-ups of a prompt parts of each count (vllm#37460)": Planted(
+    "of two look-ups of a prompt parts of each count (vllm#37460)": Mistake(
         around(f"{MANAGER}.allocate_slots", _parts_of_two_lookups),
-        lambda: played("offloading", *AGAIN),
         "prompt_statistics_add_up",
+        lambda: played("offloading", *AGAIN),
     ),
-    "an image is dropped and computed again in a step": Planted(
+    "an image is dropped and computed again in a step": Mistake(
         instead(f"{ENCODER}.get_freed_mm_hashes", _drops_what_it_has),
-        images,
         "encoder_drops_what_it_gave_up",
+        images,
     ),
-    "a request ends before its image is encoded (vllm#50275)": Planted(
+    "a request ends before its image is encoded (vllm#50275)": Mistake(
         around("vllm.v1.outputs:make_empty_encoder_model_runner_output", _with_tokens),
-        encoded,
         "encoder_instance_encodes_all",
+        encoded,
     ),
-    "what an agent raises at the end of a copy is not caught (vllm#49947)": Planted(
+    "what an agent raises at the end of a copy is not caught (vllm#49947)": Mistake(
         around(
             f"{TIERS}.obj.manager:ObjectStoreSecondaryTierManager._poll_active_transfers",
             _closes_at_the_end_of_a_copy,
         ),
-        lambda: played("offloading-objects", SubmitRequest(0, 14), Fail(2, raises=True)),
         "engine_survives",
+        lambda: played("offloading-objects", SubmitRequest(0, 14), Fail(2, raises=True)),
     ),
-    "the last token of an answer is stored (vllm#54288)": Planted(
+    "the last token of an answer is stored (vllm#54288)": Mistake(
         around(
             OFFLOADABLE,
             lambda right, self, status, computed: int(
                 right(self, status, computed + status.req.is_finished())
             ),
         ),
-        lambda: played("offloading-roomy", *turns(2), options=(STORE_ANSWERS[0],)),
         LOADED,
+        lambda: played("offloading-roomy", *turns(2), options=(STORE_ANSWERS[0],)),
     ),
-    "what an aborted request has not computed is stored (vllm#49146)": Planted(
+    "what an aborted request has not computed is stored (vllm#49146)": Mistake(
         both(
             line(
                 f"{OFFLOADED}._build_store_jobs",
@@ -505,54 +496,54 @@ PLANTED: dict[str, Planted] = {
             ),
             line(STORABLE, "min(num_chunks, num_allocated_chunks, num_keyed_chunks)", "num_chunks"),
         ),
-        lambda: played("offloading", PROMPTS[0], RunSteps(), PROMPTS[1], AbortRequest(-1), Drain()),
         SURVIVES,
+        lambda: played("offloading", PROMPTS[0], RunSteps(), PROMPTS[1], AbortRequest(-1), Drain()),
     ),
-    "an answer is not stored": Planted(
+    "an answer is not stored": Mistake(
         around(
             OFFLOADABLE,
             lambda right, self, status, computed: min(
                 int(right(self, status, computed)), status.req.num_prompt_tokens
             ),
         ),
-        lambda: played("offloading-roomy", *turns(7), options=(STORE_ANSWERS[0],)),
         "stored_prefix_is_offered",
+        lambda: played("offloading-roomy", *turns(7), options=(STORE_ANSWERS[0],)),
     ),
-    "copies are as wide as the first layer": Planted(
+    "copies are as wide as the first layer": Mistake(
         around(
             f"{V1}.offloading.worker:OffloadingConnectorWorker.register_kv_caches",
             _as_wide_as_the_first,
         ),
-        lambda: played("offloading", *AGAIN, engine=engine_of(num_blocks=64), uneven=True),
         "load_stays_in_its_blocks",
-        LOADED,
+        lambda: played("offloading", *AGAIN, engine=engine_of(num_blocks=64), uneven=True),
     ),
-    "half of a block is copied twice": Planted(
+    "half of a block is copied twice": Mistake(
         instead(f"{WORKER}._logical_to_kernel_block_ids", _copied_twice),
-        pair("nixl-pull", engine=engine_of(num_blocks=48), kernel_blocks=2),
         LOADED,
+        pair("nixl-pull", engine=engine_of(num_blocks=48), kernel_blocks=2),
     ),
-    "D reads blocks in another order": Planted(
-        around(f"{PULL}._apply_prefix_caching", _reversed_read), pair("nixl-pull"), LOADED
+    "D reads blocks in another order": Mistake(
+        around(f"{PULL}._apply_prefix_caching", _reversed_read), LOADED, pair("nixl-pull")
     ),
-    "P writes blocks in another order": Planted(
-        around(f"{PUSH}._do_start_push_kv", _reversed_write), pair("nixl-push"), LOADED
+    "P writes blocks in another order": Mistake(
+        around(f"{PUSH}._do_start_push_kv", _reversed_write), LOADED, pair("nixl-push")
     ),
-    "P loses a registration": Planted(
-        nothing(f"{PUSH}._handle_push_reg_notif"), pair("nixl-push"), "every_request_ends"
+    "P loses a registration": Mistake(
+        nothing(f"{PUSH}._handle_push_reg_notif"), "every_request_ends", pair("nixl-push")
     ),
-    "D reads the heads of another rank": Planted(
+    "D reads the heads of another rank": Mistake(
         around(
             f"{NIXL_PLACE}.base_worker:compute_tp_mapping",
             lambda right, *given, **named: dataclasses.replace(
                 right(*given, **named), rank_offset_factor=0
             ),
         ),
-        pair("nixl-pull", **between_ranks(1, 2)),
         LOADED,
+        pair("nixl-pull", **between_ranks(1, 2)),
     ),
-    "a worker takes the scheduler's time for its own": Planted(
+    "a worker takes the scheduler's time for its own": Mistake(
         around(f"{PULL}.start_load_kv", _one_clock),
+        LOADED,
         pair(
             "nixl-pull",
             *(*PROMPTS, SubmitRequest(1, 14, 3), SubmitRequest(1, 10, 3)),
@@ -560,141 +551,140 @@ PLANTED: dict[str, Planted] = {
             copies=LATE,
             clock_ahead=100,
         ),
-        LOADED,
     ),
-    "the states of another rank of P": Planted(
-        around(*STATE_OFFSETS), beside_states("nixl-pull", 1, 2), LOADED
+    "the states of another rank of P": Mistake(
+        around(*STATE_OFFSETS), LOADED, beside_states("nixl-pull", 1, 2)
     ),
-    "the states of another rank of D": Planted(
-        around(*STATE_OFFSETS), beside_states("nixl-push", 2, 1), LOADED
+    "the states of another rank of D": Mistake(
+        around(*STATE_OFFSETS), LOADED, beside_states("nixl-push", 2, 1)
     ),
-    "nothing is copied to the buffers of the host": Planted(
-        nothing(f"{WORKER}.save_kv_to_host"), buffered, LOADED
+    "nothing is copied to the buffers of the host": Mistake(
+        nothing(f"{WORKER}.save_kv_to_host"), LOADED, buffered
     ),
-    "nothing is copied from the buffers of the host": Planted(
-        nothing(f"{WORKER}.sync_recved_kv_to_device"), buffered, LOADED
+    "nothing is copied from the buffers of the host": Mistake(
+        nothing(f"{WORKER}.sync_recved_kv_to_device"), LOADED, buffered
     ),
-    "P of Mooncake writes blocks in another order": Planted(
+    "P of Mooncake writes blocks in another order": Mistake(
         around(
             f"{MOONCAKE}:group_concurrent_contiguous",
             lambda right, ours, theirs: right(ours, theirs[::-1]),
         ),
-        pair("mooncake"),
         LOADED,
+        pair("mooncake"),
     ),
-    "P of Mooncake writes the heads of another rank": Planted(
+    "P of Mooncake writes the heads of another rank": Mistake(
         around(f"{MOONCAKE}:_compute_sender_transfer_plan", _heads_of_the_first_rank),
-        pair("mooncake", **between_ranks(1, 2)),
         LOADED,
+        pair("mooncake", **between_ranks(1, 2)),
     ),
-    "D does not read an answer of Mooncake": Planted(
+    "D does not read an answer of Mooncake": Mistake(
         nothing(f"{MOONCAKE}:MooncakeConnectorWorker.process_pulling_result"),
-        pair("mooncake"),
         "every_request_ends",
+        pair("mooncake"),
     ),
-    "P of Mooncake keeps its blocks for ever": Planted(
+    "P of Mooncake keeps its blocks for ever": Mistake(
         instead(
             f"{MOONCAKE}:MooncakeConnectorWorker.fetch_finished_sending_reqs", _nothing_is_sent
         ),
-        pair("mooncake"),
         "kept_blocks_are_given_back",
+        pair("mooncake"),
     ),
-    "a peer pairs the blocks of a copy from the wrong end": Planted(
+    "a peer pairs the blocks of a copy from the wrong end": Mistake(
         around(
             f"{P2P}.data.nixl:NixlTransport.write_blocks",
             lambda right, self, peer, local, remote: right(self, peer, local, remote[::-1]),
         ),
-        asked,
         LOADED,
+        asked,
     ),
-    "a peer that is asked what it has does not answer": Planted(
-        nothing(f"{P2P}.session.server:ServerRole.on_lookup"), asked, "every_request_ends"
+    "a peer that is asked what it has does not answer": Mistake(
+        nothing(f"{P2P}.session.server:ServerRole.on_lookup"), "every_request_ends", asked
     ),
-    "a block is not stored": Planted(
+    "a block is not stored": Mistake(
         around(
             "vllm.v1.kv_offload.cpu.manager:CPUOffloadingManager.prepare_store",
             lambda right, self, keys, *more: right(self, list(keys)[:-1], *more),
         ),
-        lambda: played("offloading-roomy", *AGAIN),
         "stored_prefix_is_offered",
+        lambda: played("offloading-roomy", *AGAIN),
     ),
-    "a block is not found": Planted(
+    "a block is not found": Mistake(
         around(f"{OFFLOADED}._lookup", _finds_a_block_less),
-        lambda: played("offloading-roomy", *AGAIN),
         "stored_prefix_is_offered",
+        lambda: played("offloading-roomy", *AGAIN),
     ),
-    "a block in the memory of the CPU is not found": Planted(
+    "a block in the memory of the CPU is not found": Mistake(
         around(
             "vllm.v1.simple_kv_offload.manager:"
             "SimpleCPUOffloadScheduler.get_num_new_matched_tokens",
             _ends_a_block_early,
         ),
-        lambda: played("simple-cpu-roomy", *AGAIN),
         "stored_prefix_is_offered",
+        lambda: played("simple-cpu-roomy", *AGAIN),
     ),
-    "the salt is not in LMCache's key": Planted(
+    "the salt is not in LMCache's key": Mistake(
         around(f"{LMCACHE}:LMCacheMPRequestTracker.__init__", _without_salt),
-        of_lmcache(LONG, Drain(), ResetCache(), SubmitRequest(0, 17, beside="salt")),
         LOADED,
+        of_lmcache(LONG, Drain(), ResetCache(), SubmitRequest(0, 17, beside="salt")),
     ),
-    "LMCache stores what is not computed yet": Planted(
+    "LMCache stores what is not computed yet": Mistake(
         around(
             f"{LMCACHE}:LMCacheMPRequestTracker.increase_num_scheduled_tokens",
             lambda right, self, tokens: right(self, 2 * tokens),
         ),
-        of_lmcache(LONG, Drain(), ResetCache(), LONG),
         LOADED,
+        of_lmcache(LONG, Drain(), ResetCache(), LONG),
     ),
-    "LMCache does not count the engine's own hits (vllm#39719)": Planted(
+    "LMCache does not count the engine's own hits (vllm#39719)": Mistake(
         around(f"{LMCACHE}:LMCacheMPRequestMetadata.GetStoreMetadata", _without_own_hits),
-        of_lmcache(*HITS_MORE),
         "stored_prefix_is_offered",
+        of_lmcache(*HITS_MORE),
     ),
-    "an engine is taken for the one before it at its address": Planted(
+    "an engine is taken for the one before it at its address": Mistake(
         around(f"{WORKER}._nixl_handshake", _asks_once),
-        pair("nixl-pull", *AFTER_RESTARTS),
         SURVIVES,
+        pair("nixl-pull", *AFTER_RESTARTS),
     ),
-    "one that is gone is not forgotten": Planted(
+    "one that is gone is not forgotten": Mistake(
         both(
             nothing(f"{WORKER}._evict_stale_engines"), nothing(f"{WORKER}._cleanup_remote_engines")
         ),
-        pair("nixl-pull", *PROMPTS, Restart(), SubmitRequest(1, 14, 3), Drain(), copies=LATE),
         "gone_engines_are_forgotten",
+        pair("nixl-pull", *PROMPTS, Restart(), SubmitRequest(1, 14, 3), Drain(), copies=LATE),
     ),
-    "P awaits a read of a request that was aborted (vllm#26012)": Planted(
+    "P awaits a read of a request that was aborted (vllm#26012)": Mistake(
         line(
             f"{NIXL_PLACE}.pull_scheduler:NixlPullConnectorScheduler.request_finished",
             "self._reqs_not_processed.add(request.request_id)",
             "pass",
         ),
+        "gone_requests_are_forgotten",
         lambda: played(
             *("nixl-pull", LONG, RunSteps(1), AbortRequest(0), *PROMPTS),
             engine=engine_of(chunk_tokens=8),
         ),
-        "gone_requests_are_forgotten",
     ),
-    "the convolution of a state is put into the wrong place of its page": Planted(
+    "the convolution of a state is put into the wrong place of its page": Mistake(
         around(f"{WORKER}._build_mamba_local", _misplaces("convolution")),
-        beside_states("nixl-pull", 1, 1),
         LOADED,
+        beside_states("nixl-pull", 1, 1),
     ),
-    "the head of a state is put into the wrong place of its page": Planted(
+    "the head of a state is put into the wrong place of its page": Mistake(
         around(f"{WORKER}._build_mamba_local", _misplaces("head")),
-        beside_states("nixl-pull", 1, 1),
         LOADED,
+        beside_states("nixl-pull", 1, 1),
     ),
-    "states of several ranks have one key (vllm#49499)": Planted(
+    "states of several ranks have one key (vllm#49499)": Mistake(
         instead(
             f"{V1}.mooncake.store.worker:MooncakeStoreWorker._spec_tp_replication_factor",
             lambda *_: 2,
         ),
-        on_ranks("mooncake-store", next(each for each in SPREAD if each.tensor)),
         LOADED,
+        on_ranks("mooncake-store", next(each for each in SPREAD if each.tensor)),
     ),
     **{
-        f"the blocks of {name} are taken for those of one rank": Planted(
-            around(f"{V1}.{kind}.__init__", _believes_in_one_rank), on_ranks(name, SPREAD[0]), rule
+        f"the blocks of {name} are taken for those of one rank": Mistake(
+            around(f"{V1}.{kind}.__init__", _believes_in_one_rank), rule, on_ranks(name, SPREAD[0])
         )
         for name, kind, rule in (
             ("offloading", OFFLOADING, SURVIVES),
@@ -702,77 +692,77 @@ PLANTED: dict[str, Planted] = {
             ("simple-cpu-roomy", SIMPLE, "events_have_tokens_of_their_hash"),
         )
     },
-    "files of any model are in one folder": Planted(
+    "files of any model are in one folder": Mistake(
         around(f"{MAPPER}._compute_base_path", _without_a_field("model_name")),
+        LOADED,
         pair("offloading-files", FIRST, Restart("model"), FIRST),
-        LOADED,
     ),
-    "files with any type of values are in one folder": Planted(
+    "files with any type of values are in one folder": Mistake(
         around(f"{MAPPER}._compute_base_path", _without_a_field("dtype")),
-        pair("offloading-files", FIRST, Restart("dtype"), FIRST),
         LOADED,
+        pair("offloading-files", FIRST, Restart("dtype"), FIRST),
     ),
-    "replicas share a region of memory": Planted(
+    "replicas share a region of memory": Mistake(
         around(
             "vllm.v1.kv_offload.cpu.shared_offload_region:SharedOffloadRegion.__init__",
             lambda right, self, engine_id, **more: right(self, engine_id=engine_id[:-1], **more),
         ),
-        pair("offloading-files", *FOUR, Drain(), ResetCache(), *FOUR, replicas=True),
         LOADED,
+        pair("offloading-files", *FOUR, Drain(), ResetCache(), *FOUR, replicas=True),
     ),
-    "the client of a store stays open": Planted(
+    "the client of a store stays open": Mistake(
         nothing(f"{V1}.mooncake.store.connector:MooncakeStoreConnector.shutdown"),
-        pair("mooncake-store", FIRST),
         "closed_at_shutdown",
+        pair("mooncake-store", FIRST),
     ),
-    "nobody counts the blocks that P keeps for D": Planted(
+    "nobody counts the blocks that P keeps for D": Mistake(
         line(
             f"{V1}.multi_connector:MultiConnector._aggregate_request_finished",
             "async_saves += 1",
             "async_saves += 0",
         ),
-        pair("multi-nixl-store", *PROMPTS, Drain(), ResetCache(), *PROMPTS, Drain(), copies=LATE),
         "reports_are_of_known_transfers",
+        pair("multi-nixl-store", *PROMPTS, Drain(), ResetCache(), *PROMPTS, Drain(), copies=LATE),
     ),
-    "embeddings are in no key": Planted(
+    "embeddings are in no key": Mistake(
         instead(f"{UTILS}:_gen_prompt_embeds_extra_hash_keys", lambda *_: []),
-        pair("offloading-roomy", EMBEDDED, Drain(), msgspec.structs.replace(EMBEDDED, family=1)),
         "request_reads_its_own_tokens",
+        pair("offloading-roomy", EMBEDDED, Drain(), msgspec.structs.replace(EMBEDDED, family=1)),
     ),
-    "a load from a peer has no deadline": Planted(
+    "a load from a peer has no deadline": Mistake(
         instead(f"{P2P}.session.client:_LOAD_TIMEOUT_S", float("inf")),
-        pair("offloading-peers", *ASKED, RunSteps(3), Stand("first", 100), Drain(), copies=LATE),
         "every_request_ends",
+        pair("offloading-peers", *ASKED, RunSteps(3), Stand("first", 100), Drain(), copies=LATE),
     ),
-    "a block that failed alone counts as loaded": Planted(
+    "a block that failed alone counts as loaded": Mistake(
         around(
             "kvproof.live.fakes.mooncake:Store.batch_get_into_multi_buffers",
             lambda right, *given: (lambda found: [max(found)] * len(found))(right(*given)),
         ),
-        pair("mooncake-store", FIRST, Drain(), Fail(1, call="get", value=1), *AGAIN[1:]),
         LOADED,
+        pair("mooncake-store", FIRST, Drain(), Fail(1, call="get", value=1), *AGAIN[1:]),
     ),
-    "nobody waits for what is saved beside drafts": Planted(
+    "nobody waits for what is saved beside drafts": Mistake(
         nothing(f"{MIXIN}.finalize_kv_connector"),
+        "kept_blocks_are_given_back",
         pair(
             "mooncake-store", *AGAIN, engine=engine_of(num_blocks=64, drafts=2), first_runner=True
         ),
-        "kept_blocks_are_given_back",
     ),
-    "hidden states are read by the block table of the first group (vllm#45849)": Planted(
+    "hidden states are read by the block table of the first group (vllm#45849)": Mistake(
         instead(f"{STATES_KIND}._find_cache_kv_group_id", classmethod(lambda *_: 0)),
-        hidden,
         SAVED,
+        hidden,
     ),
-    "hidden states are read in blocks of another size (vllm#46301)": Planted(
+    "hidden states are read in blocks of another size (vllm#46301)": Mistake(
         around(
             f"{V1}.example_hidden_states_connector:extract_from_kv_cache",
             lambda right, cache, slots, tokens: right(cache, slots // 2, tokens),
         ),
-        hidden,
         SAVED,
+        hidden,
     ),
-    "a reset that the connector refuses is told as done": Planted(
+    "a reset that the connector refuses is told as done": Mistake(
         both(
             instead(f"{SIMPLE_SCHEDULER}.reset", lambda _self: False),
             line(
@@ -781,28 +771,29 @@ PLANTED: dict[str, Planted] = {
                 "self.connector.reset_cache() == 0 and False",
             ),
         ),
-        lambda: played("simple-cpu", SubmitRequest(0, 8), Drain(), ResetCache(connector=True)),
         "reset_is_not_feigned",
+        lambda: played("simple-cpu", SubmitRequest(0, 8), Drain(), ResetCache(connector=True)),
     ),
-    "the file of hidden states is not written": Planted(
+    "the file of hidden states is not written": Mistake(
         instead(f"{STATES_KIND}._write_tensors", staticmethod(_writes_no_file)),
-        hidden,
         SAVED,
+        hidden,
     ),
 }
+"""Each is shown by an episode, in which its rule is broken first."""
 
 
 @pytest.mark.parametrize("mistake", PLANTED)
 def test_an_episode_names_it(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, episode, rule, beside = PLANTED[mistake]
+    planted = PLANTED[mistake]
+    rule, episode = planted.finds, planted.shown_by
     right = episode()
     known = rules(right)
     assert known <= {COUNTED_TWICE}
     assert rule == LOADED or right.times_judged[rule]  # perhaps nothing is loaded without it
-    plant(monkeypatch)
+    planted.patch(monkeypatch)
     named = [each.invariant for each in episode().findings if each.invariant not in known]
     assert named[:1] == [rule]
-    assert beside in {*named, ""}
 
 
 def test_an_instance_that_encodes_is_judged() -> None:

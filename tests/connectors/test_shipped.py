@@ -373,7 +373,7 @@ def test_random_plans_of_the_gate_show_a_block_that_is_not_stored_and_no_other(
 ) -> None:
     """Of 60 plans, one seed in eight to one in four does not show it."""
     if planted:
-        PLANTED["a block is not stored"].plant(monkeypatch)
+        PLANTED["a block is not stored"].patch(monkeypatch)
     asked = (Plays("plans", "offloading-roomy", seed, 60) for seed in range(seeds))
     breaks = chain.from_iterable(side_plans.driven(each).breaks for each in asked)
     assert any(each.signature.check == OFFERED for each in breaks) is planted
