@@ -172,7 +172,7 @@ MISTAKES: dict[str, Mistake] = {
         "new_blocks_have_no_old_values",
     ),
     "the table of a group is not divided among ranks (vllm#50823)": Mistake(
-        _one_width, "table_fits_its_layers"
+        _one_width, "table_fits_its_layers", Shown(first=11)
     ),
     "a group of several kinds has no name (vllm#51218)": Mistake(
         around(f"{KINDS}:get_kv_cache_spec_kind", _nameless), "reported_kind_is_kept"
@@ -184,6 +184,7 @@ MISTAKES: dict[str, Mistake] = {
     "one group is counted (vllm#36030)": Mistake(
         around(f"{UTILS}:_max_memory_usage_bytes_from_groups", _first_group),
         "admitted_length_is_served",
+        Shown(first=27),
     ),
     "the steps in flight are not counted (vllm#40946)": Mistake(
         around(
@@ -263,7 +264,8 @@ MISTAKES: dict[str, Mistake] = {
             {
                 **COUNTED,
                 "kinds": ("mla", "window"),
-            }
+            },
+            23,
         ),
     ),
     "the first worker decides on the length": Mistake(
@@ -282,7 +284,7 @@ MISTAKES: dict[str, Mistake] = {
         ),
     ),
     "workers are not told the length": Mistake(
-        nothing(f"{CORE}.collective_rpc"), "workers_know_the_length"
+        nothing(f"{CORE}.collective_rpc"), "workers_know_the_length", Shown(first=31)
     ),
     "the concurrency of one group (vllm#48317)": Mistake(
         around(
@@ -342,14 +344,17 @@ MISTAKES: dict[str, Mistake] = {
             "None; del self._reqs_need_recv[request.request_id]",
         ),
         "ended_load_frees_its_prefill",
+        Shown(first=20),
     ),
     "the front refuses a request and notifies nobody (vllm#41269)": Mistake(
         instead("vllm.v1.engine.async_llm:AsyncLLM.notify_kv_transfer_request_rejected", _silent),
         "ended_load_frees_its_prefill",
+        Shown(first=20),
     ),
     "the client leaves the front, which notifies nobody (vllm#50425)": Mistake(
         around(f"{SERVING}._with_kv_transfer_rejection_cleanup", _left),
         "ended_load_frees_its_prefill",
+        Shown(first=63),
     ),
     "of several requests of a client that goes away, the first alone is aborted": Mistake(
         line(
@@ -363,6 +368,7 @@ MISTAKES: dict[str, Mistake] = {
     "an abort is lost where messages are read": Mistake(
         line(f"{PROC}.process_input_sockets", "self.aborts_queue.put_nowait(request)", "continue"),
         "request_of_nobody_is_not_computed",
+        Shown(first=19),
     ),
     "where messages are read, a request is refused while another one runs": Mistake(
         around(f"{CORE}.preprocess_add_request", _jealous), "sent_request_reaches_the_loop"
@@ -391,6 +397,7 @@ MISTAKES: dict[str, Mistake] = {
     "the next part of a session is lost if it comes early (vllm#52693)": Mistake(
         line(f"{SCHEDULER}.add_request", "existing.streaming_queue.append(update)", "pass"),
         "idle_engine_has_no_waiting_request",
+        Shown(first=18),
     ),
     "the end of a session is lost if it comes early": Mistake(
         line(
@@ -399,6 +406,7 @@ MISTAKES: dict[str, Mistake] = {
             "existing.streaming_queue.extend([update] if update else [])",
         ),
         "workers_forget_ended_requests",
+        Shown(first=18),
     ),
     "the last of the parts that came early is the next one": Mistake(
         line(
@@ -407,6 +415,7 @@ MISTAKES: dict[str, Mistake] = {
             "streaming_queue.pop()",
         ),
         "idle_engine_has_no_waiting_request",
+        Shown(first=18),
     ),
     "blocks that were to be freed later stay": Mistake(
         nothing(f"{SCHEDULER}._drain_deferred_frees"), "all_blocks_return"
@@ -470,6 +479,7 @@ MISTAKES: dict[str, Mistake] = {
             "vllm_config.model_config.max_model_len",
         ),
         "front_knows_its_engine",
+        Shown(first=31),
     ),
     "the front does not take the tokens of a block (vllm#42967)": Mistake(
         line(
@@ -484,6 +494,7 @@ MISTAKES: dict[str, Mistake] = {
             "input_budget -= num_new_tokens\n        req_index",
         ),
         "step_fits_its_budget",
+        Shown(first=67),
     ),
     "the front of two engines counts the blocks of one": Mistake(
         line(

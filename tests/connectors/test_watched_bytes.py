@@ -65,15 +65,16 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(monkeypatch)
 
 
+@pytest.mark.parametrize("episodes", [15, pytest.param(EPISODES, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("store", ["Store", "LaterStore"])
-def test_the_loads_of_a_right_store_are_judged(store: str, watched: Watched) -> None:
+def test_the_loads_of_a_right_store_are_judged(store: str, episodes: int, watched: Watched) -> None:
     subject = TestedConnector(f"tests.connectors.store:{store}")
-    search(subject, EPISODES, 1, known=explained(subject))
+    search(subject, episodes, 1, known=explained(subject))
     assert watched.wrong == []
     assert [
         why for judge in watched.judges for why in (*judge.why_off, judge.no_bytes) if why
     ] == []
-    assert watched.judged > EPISODES
+    assert watched.judged > episodes
     # A load beside the steps that an abort or a reset cuts off stays trusted.
     assert watched.trusted <= (watched.judged // 10 if store == "LaterStore" else 0)
 
