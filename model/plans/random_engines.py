@@ -233,7 +233,7 @@ def _take_plain_layers(of_plan: SimpleNamespace) -> None:
     """Draw an engine that takes a store (`EnginePlan.plain`)."""
     plain = (kind if kind in OF_KIT else OTHERWISE.get(kind, "full") for kind in of_plan.kinds)
     of_plan.kinds = tuple(dict.fromkeys(plain))
-    of_plan.connected = of_plan.sinks = of_plan.by_priority = False
+    of_plan.connected = of_plan.sinks = False
     of_plan.stages = of_plan.ranks = of_plan.shards = 1
     of_plan.drafts = of_plan.hidden = 0
     of_plan.rare = of_plan.unlike = ""
