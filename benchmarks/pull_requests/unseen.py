@@ -14,12 +14,11 @@ import json
 import shutil
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import kept
 from benchmarks.planted.mistakes import tree_with
-from benchmarks.pull_requests.unchanged import CONNECTORS, Function, idled
+from benchmarks.pull_requests.unchanged import CONNECTORS, Function
 
 PARTS = (
     *("vllm/v1/core", "vllm/v1/engine/core.py", "vllm/v1/kv_offload", "vllm/v1/simple_kv_offload"),
@@ -30,27 +29,29 @@ BUDGET_S = 1200
 
 def altered(source: str) -> str:
     """A source that does the same, in which each function and each condition is another one."""
-    tree = ast.parse(source)
-    for node in _functions(tree):
-        source = idled(source, node)
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    lines = source.splitlines(keepends=True)
+    for first in _first_statements(ast.parse(source)):
+        decorators = getattr(first, "decorator_list", ())
+        begin = min((each.lineno for each in decorators), default=first.lineno)
+        lines.insert(begin - 1, " " * first.col_offset + "_nothing = 0\n")
+    source = "".join(lines)
+    encoded = [line.encode() for line in lines]
     tests = [node.test for node in ast.walk(ast.parse(source)) if isinstance(node, ast.If)]
     ends = [(each.end_lineno or 0, each.end_col_offset or 0, b")") for each in tests]
     begins = [(each.lineno, each.col_offset, b"bool(") for each in tests]
     for number, column, text in sorted(ends + begins, reverse=True):
-        line = lines[number - 1]
-        lines[number - 1] = line[:column] + text + line[column:]
-    return b"".join(lines).decode()
+        line = encoded[number - 1]
+        encoded[number - 1] = line[:column] + text + line[column:]
+    return b"".join(encoded).decode()
 
 
-def _functions(tree: ast.Module) -> Iterator[Function]:
-    """The functions whose last statement has a line of its own, the last one first."""
-    found = [node for node in ast.walk(tree) if isinstance(node, Function)]
-    for node in sorted(found, key=lambda each: -each.body[-1].lineno):
-        if node.lineno < node.body[-1].lineno and not isinstance(
-            node.body[-1], Function | ast.ClassDef
-        ):
-            yield node
+def _first_statements(tree: ast.Module) -> list[ast.stmt]:
+    """The first statement of each function after its docstring, the last one first, where it has a
+    line of its own."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, Function)]
+    bodies = [(each, each.body[ast.get_docstring(each) is not None :]) for each in functions]
+    found = [body[0] for each, body in bodies if body and body[0].lineno > each.lineno]
+    return sorted(found, key=lambda each: -each.lineno)
 
 
 def main() -> int:
