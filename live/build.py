@@ -502,11 +502,14 @@ def config_of(
         **further,
     )
     # An engine computes these values from its model's layers and its platform; here they are set.
-    # The CPU platform would switch overlapping steps off.
+    # The CPU platform would switch overlapping steps off. A budget without the slots of drafts, or
+    # none, is what vLLM's checks made of the number of tokens that they were given.
     made.model_config = model
     made.scheduler_config.async_scheduling = overlaps
+    if made.scheduler_config.max_num_scheduled_tokens is not None:
+        more = made.scheduler_config.max_num_batched_tokens - chunk_tokens
+        made.scheduler_config.max_num_scheduled_tokens -= more
     made.scheduler_config.max_num_batched_tokens = chunk_tokens
-    made.scheduler_config.max_num_scheduled_tokens = chunk_tokens
     made.cache_config.block_size = block_size
     made.cache_config.enable_prefix_caching = prefix_caching
     if states is not None:

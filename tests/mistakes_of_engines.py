@@ -487,6 +487,14 @@ MISTAKES: dict[str, Mistake] = {
         ),
         "front_knows_its_engine",
     ),
+    "an engine that is told no budget of scheduled tokens has none (vllm#44207)": Mistake(
+        line(
+            f"{SCHEDULER}.__init__",
+            "if self.scheduler_config.max_num_scheduled_tokens is not None",
+            "if True",
+        ),
+        "engine_survives",
+    ),
     "the slots of drafts are not taken from the budget (vllm#51725)": Mistake(
         line(
             f"{SCHEDULER}.schedule",
