@@ -23,6 +23,7 @@ from kvproof.live.contract.features import used_by
 from kvproof.live.contract.table import TABLE
 from kvproof.model.errors import AdapterDrift
 from kvproof.model.plans.engine import given
+from kvproof.model.plans.messages import Send
 from kvproof.model.plans.random_engines import random_engine
 from kvproof.model.presets import CLUSTERS, LIVE_CLUSTERS
 from tests.removed_entries import remove
@@ -112,11 +113,11 @@ def started_without(_: object) -> str:
     return str(drift.value)
 
 
-def looped_without(_: object, *, pools: bool = False) -> str:
+def looped_without(_: object, *sent: Send, pools: bool = False) -> str:
     from kvproof.live.core.starts import carried_out
 
     with pytest.raises(AdapterDrift) as drift:
-        carried_out(msgspec.structs.replace(given(), pools=pools))
+        carried_out(msgspec.structs.replace(given(sent), pools=pools))
     return str(drift.value)
 
 
@@ -126,6 +127,7 @@ WITHOUT: dict[str, Callable[[Any], str]] = {
     "start-up": started_without,
     "engine loop": looped_without,
     "pooling": functools.partial(looped_without, pools=True),
+    "repetition": lambda _: looped_without(_, Send(0, "r0", 0, 3, 4, repeats=2)),
     "watching": watched_without,
 }
 """How each part that is apart from a cluster says that it does not fit."""

@@ -73,6 +73,7 @@ FEATURES = {
     ),
     "engine loop": ContractFeature("the loop of the engine and its messages", ("pull", "start-up")),
     "pooling": ContractFeature("a model that pools", ("start-up",)),
+    "repetition": ContractFeature("answers that end when they repeat themselves", ("engine loop",)),
 }
 
 

@@ -61,7 +61,7 @@ def _unlike(repeats: int) -> dict[str, Any]:
     argument without a number."""
     if not repeats:
         return {}
-    params = adapt.first(["vllm.sampling_params:RepetitionDetectionParams"])
+    params = adapt.named("RepetitionDetectionParams")
     return {"repetition_detection": params(max_pattern_size=1, min_count=repeats)}
 
 

@@ -124,7 +124,8 @@ class Episode:
     def __init__(self, plan: EnginePlan, engine: Engine) -> None:
         sent = [each for each in plan.actions if isinstance(each, Send)]
         sessions = ["sessions"] * any(each.stays for each in sent)
-        contract_check.check().require(["engine loop", *sessions])
+        repetition = ["repetition"] * any(each.repeats for each in sent)
+        contract_check.check().require(["engine loop", *sessions, *repetition])
         self.plan, self.engine = plan, engine
         self.left = deque(plan.actions)
         self.countdown = self.left[0].after if self.left else 0
