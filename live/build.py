@@ -506,9 +506,9 @@ def config_of(
     # none, is what vLLM's checks made of the number of tokens that they were given.
     made.model_config = model
     made.scheduler_config.async_scheduling = overlaps
-    if made.scheduler_config.max_num_scheduled_tokens is not None:
+    if (budget := made.scheduler_config.max_num_scheduled_tokens) is not None:
         more = made.scheduler_config.max_num_batched_tokens - chunk_tokens
-        made.scheduler_config.max_num_scheduled_tokens -= more
+        made.scheduler_config.max_num_scheduled_tokens = max(1, budget - more)
     made.scheduler_config.max_num_batched_tokens = chunk_tokens
     made.cache_config.block_size = block_size
     made.cache_config.enable_prefix_caching = prefix_caching

@@ -42,7 +42,7 @@ PLAIN: dict[type, tuple[str, ...]] = {
         *("copies", "odd_bytes", "more", "richer", "misses", "requests", "by_priority"),
         *("without_events", "without_statistics"),
     ),
-    Send: ("grammar", "thinks", "like", "stops", "priority"),
+    Send: ("grammar", "thinks", "like", "stops", "priority", "repeats", "forgotten"),
 }
 """The fields whose defaults are tried, by the type of a run or of an action."""
 

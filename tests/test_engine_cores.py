@@ -29,7 +29,7 @@ from kvproof.invariants.registry import checks_of
 from kvproof.live import contract_check
 from kvproof.live.known.ingredients import without
 from kvproof.model.errors import AdapterDrift
-from kvproof.model.facts.loop import Played
+from kvproof.model.facts.loop import Call, Played
 from kvproof.model.facts.startup import Startup
 from kvproof.model.plans.engine import EnginePlan, Layer, given, lines
 from kvproof.model.plans.messages import Cancel, More, Pause, Resume, Send, Stop
@@ -348,11 +348,28 @@ FAKES = "kvproof.live.core.sockets", "kvproof.live.fakes.clock"
 
 
 @pytest.mark.live
+def test_an_engine_may_refuse_to_end_a_pause_that_is_in_flight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As that of data parallelism does. Its clients end the pause when it is complete."""
+
+    def refuses(right: Any, core: Any) -> Any:
+        assert not core.scheduler.running
+        return right(core)
+
+    in_vllm.around("vllm.v1.engine.core:EngineCore.resume_scheduler", refuses)(monkeypatch)
+    sent = Send(0, "r0", 0, 3, 8), Pause(2, "wait"), Resume(0), Send(0, "r1", 0, 3, 1)
+    seen = takes()(given(sent))[-1]
+    assert [bool(each.failure) for each in seen.calls] == [False, True, False]
+    assert {each.invariant for each in broken(seen)} <= {UNPUBLISHED}
+
+
+@pytest.mark.live
 def test_a_call_that_an_ending_engine_refuses_changes_nothing() -> None:
     """So the pause goes on, and the request waits for its end."""
     actions = Pause(8, "abort"), Send(3, "r0", 0, 3, 1), Stop(0, drain=True), Resume(0)
     seen = takes()(given(actions))[-1]
-    assert seen.calls[-1] == ("resume_scheduler", 1, "Server shutting down")
+    assert seen.calls[-1] == Call("resume_scheduler", answers=1, failure="Server shutting down")
     assert seen.waits[-1].paused
     assert {each.invariant for each in broken(seen)} <= {UNPUBLISHED}
 
@@ -597,7 +614,7 @@ def test_one_rule_may_be_broken_for_a_cause_of_its_own_in_each_kind_of_engine() 
     assert isinstance(tried, Engines)
     assert tried.like is not None
     [again] = side.drive([tried])
-    assert again.steps == tried.episodes
+    assert len(again.records) == tried.episodes
     assert one.signature in {each.signature for each in again.breaks}
     of_it = {e.signature for e in again.breaks if e.signature.check == one.signature.check}
     assert of_it == {one.signature}

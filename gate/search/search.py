@@ -12,7 +12,6 @@ the time.
 """
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import count, islice
@@ -126,7 +125,7 @@ class Search:
         self.missing: list[str] = []
         self.left_s = 0.0
         self._took: dict[str, tuple[int, float]] = {}
-        self._steps: Counter[str] = Counter()
+        self._steps_apart = 0
         self.cut_short = False
         self._due = True
         self._known = (0, False)
@@ -360,9 +359,10 @@ class Search:
         self._some(engines, "engines again", SAMPLED_AT_ONCE if self.sized else 1)
 
     def _where_they_differ(self) -> None:
-        """Further runs of the kinds in which base and head part, in no more steps than all others:
-        where the sides part in most kinds, there is still time for what head is judged by."""
-        while not self._over() and 2 * self._steps[APART] <= self._steps.total():
+        """Further runs of the kinds in which base and head part, as long as these take no more
+        steps than all others: where the sides part in most kinds, there is still time for what head
+        is judged by."""
+        while not self._over() and 2 * self._steps_apart <= self._steps(self.comparison.names):
             these = self.differing.take(SAMPLED_AT_ONCE)
             if not these:
                 return
@@ -484,9 +484,13 @@ class Search:
             self.comparison.confirm(names)
             number, took_s = self._took.get(what, (0, 0.0))
             self._took[what] = number + len(part), took_s + perf_counter() - begin
-            self._steps[what] += sum(self.comparison.on_head[name].steps for name in names)
+            self._steps_apart += (what == APART) * self._steps(names)
             self.weighing.early(self._may_weigh)
         return len(left)
+
+    def _steps(self, names: Iterable[str]) -> int:
+        """The number of steps of these workloads on head."""
+        return sum(self.comparison.on_head[name].steps for name in names)
 
     def _at_once(self, what: str, most: int) -> int:
         """How many workloads of a kind come before the next look at what differs: no more than are

@@ -107,6 +107,7 @@ def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> Non
             for each in _judged(one, tally)
         ]
         into.records.append(_record(seen, found, whole=not drifts))
+        into.steps += sum(len(one.steps) if isinstance(one, Played) else 1 for one in seen)
         into.course = _course(seen, tallies)
         if note is not None:
             note(_abstract(plan, seen))
@@ -114,7 +115,6 @@ def drive(workload: Engine | Engines, into: Judgement, note: Note | None) -> Non
         died += [each.died.words for each in of_any_memory if each.died][:1]
         for each in found:
             into.note(each)
-    into.steps = len(plans)
     if refused and len(refused) == len(plans) and not chosen:
         raise refused[0]
     if len(plans) == len(died) + len(refused) > 1 and not (alike or chosen):

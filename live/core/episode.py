@@ -70,6 +70,9 @@ BEHIND_MAX = 2
 ELSEWHERE = "The loop of this vLLM gets messages elsewhere than from its queue"
 """Nobody sees which ones, and so none can be told to be lost, and no pause to have begun."""
 
+LIFTS_MAX = 3
+"""How often the last pause is ended, after the end of the plan, where the engine refuses it."""
+
 BUSY_MAX = 200
 """The number of moments without an answer, after the end of the plan, after which the loop counts
 as endless."""
@@ -158,7 +161,9 @@ class Episode:
         self.before = {} if plan.is_given else {ALONE: _answered(engine.answer_alone)}
         self.calls: dict[int, Call] = {}
         self.called: set[int] = set()
-        self.pausing = 0
+        self.pausing, self.resuming = 0, -1
+        self.before_call = False, False
+        self.lifted = 0
         self.paused = self.complete = self.stopped = False
         self.idle: list[LoopWait] = []
         self.steps: list[StepSize] = []
@@ -208,6 +213,9 @@ class Episode:
         if self.engine.unread:
             return
         if self.paused:
+            self.lifted += 1
+            if self.lifted > LIFTS_MAX:  # the engine refuses
+                raise LoopEnd
             self._resume()
             self.engine.read()
             if not self.engine.unread:  # it was lost
@@ -236,8 +244,10 @@ class Episode:
         """Record a call that the engine takes. One that is to end refuses it."""
         if self.engine.is_ending:
             return
+        self.calls[number] = self.calls[number]._replace(pausing=self.paused and not self.complete)
         if method in ("resume_scheduler", "wake_up"):
             if not self.worker.left_asleep(*given):
+                self.before_call, self.resuming = (self.paused, self.complete), number
                 self.paused = self.complete = False
         elif method in (*PAUSES, "sleep"):
             self.paused, self.complete, self.pausing = True, False, number
@@ -298,16 +308,16 @@ class Episode:
                 self.engine.read()
                 self.grammars.compile(name)
             case Pause(mode=mode, clear=clear):
-                self._call(PAUSES[hasattr(Core, PAUSES[0]) - 1], mode, clear)
+                self._call(PAUSES[hasattr(Core, PAUSES[0]) - 1], mode, clear, empties=clear)
             case Resume():
                 self._resume()
             case Sleep(mode=mode, level=level):
                 self.sleeps = True
-                self._call("sleep", level, mode)
+                self._call("sleep", level, mode, empties=level > 0)
             case Wake(part=part) if self.sleeps and self.complete:
                 self._resume(part)
             case Reset(running=running):
-                self._call("reset_prefix_cache", running)
+                self._call("reset_prefix_cache", running, empties=True)
             case Stop(drain=drain):
                 self.stopped = True
                 self.engine.stop(drain)
@@ -384,9 +394,9 @@ class Episode:
         self.sleeps = bool(part)
         self._call("wake_up", [part] if part else None)
 
-    def _call(self, method: str, *given: Any) -> None:
+    def _call(self, method: str, *given: Any, empties: bool = False) -> None:
         number = len(self.calls)
-        self.calls[number] = Call(method)
+        self.calls[number] = Call(method, empties)
         self.engine.call(number, method, *given)
 
     def _go_on(self) -> None:
@@ -467,11 +477,14 @@ class Episode:
             if answered is not None and answered.call_id in self.calls:
                 if answered.call_id not in self.called:
                     raise AdapterDrift(ELSEWHERE, "EngineCoreProc.input_queue")
-                method, times, _ = self.calls[answered.call_id]
-                failure = answered.failure_message or ""
-                self.calls[answered.call_id] = Call(method, times + 1, failure)
-                if answered.call_id == self.pausing and method in (*PAUSES, "sleep"):
+                call, failure = self.calls[answered.call_id], answered.failure_message or ""
+                self.calls[answered.call_id] = call._replace(
+                    answers=call.answers + 1, failure=failure
+                )
+                if answered.call_id == self.pausing and call.method in (*PAUSES, "sleep"):
                     self.complete = self.paused and not failure
+                elif answered.call_id == self.resuming and failure:  # the pause goes on
+                    self.paused, self.complete = self.before_call
 
     def _client(self, name: str) -> Client | None:
         """The client of a request: of the plan, or of the start-up, whose request has ended."""

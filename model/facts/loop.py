@@ -139,11 +139,14 @@ class StepSize(NamedTuple):
 
 class Call(NamedTuple):
     """A call of a client to the engine: the `method`, the number of answers to it, and what the
-    engine said of its failure, if it failed."""
+    engine said of its failure, if it failed. It may be one that `empties` the prefix cache, and the
+    engine may have taken it while it was still `pausing`."""
 
     method: str
+    empties: bool = False
     answers: int = 0
     failure: str = ""
+    pausing: bool = False
 
 
 class Played(NamedTuple):
