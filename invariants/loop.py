@@ -64,7 +64,9 @@ def _nothing_is_left(
 
 TOLD_TO_END = choice("the engine was told to end")
 
-RESET_UNDER_LOADS = release("a reset of the cache fails while a connector loads blocks")
+RESET_UNDER_LOADS = release(
+    "the engine has a connector, and a reset of the cache fails while that loads blocks"
+)
 
 IN_A_PAUSE = choice("the engine took the call while a pause was in flight")
 

@@ -1,8 +1,8 @@
 """Random messages of clients to the loop of an engine."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from msgspec.structs import replace
 
@@ -181,7 +181,8 @@ def with_session(actions: Sequence[Action], seed: int, length: int) -> tuple[Act
 
 
 STOPS = 2
-"""Of so many plans, in one some models end their answers by themselves."""
+"""Of so many plans, in one some answers end before their largest length: by themselves, or as they
+repeat themselves."""
 
 
 def with_stops(actions: Sequence[Action], seed: int, ahead: bool) -> tuple[Action, ...]:
@@ -189,15 +190,9 @@ def with_stops(actions: Sequence[Action], seed: int, ahead: bool) -> tuple[Actio
     session has one; nor, where steps with drafts begin `ahead` of the tokens before, a request with
     a grammar, whose place in its answer the workers do not know."""
     r = Random(f"stops of {seed}")
-    if r.randrange(STOPS):
-        return (*actions,)
+    suits = _some_of(r, lambda each: not (each.stays or (ahead and each.grammar)))
     return tuple(
-        replace(each, stops=r.randint(1, each.answer))
-        if isinstance(each, Send)
-        and not (each.stays or (ahead and each.grammar))
-        and r.random() < 0.6
-        else each
-        for each in actions
+        replace(each, stops=r.randint(1, each.answer)) if suits(each) else each for each in actions
     )
 
 
@@ -205,17 +200,23 @@ def without_loops(actions: Sequence[Action], seed: int) -> tuple[Action, ...]:
     """The messages, in some of which a client wants no answer that repeats itself. The answer has
     equal tokens alone: no reasoning and no grammar, and its model does not end it."""
     r = Random(f"loops of {seed}")
-    if r.randrange(STOPS):
-        return (*actions,)
+    plain = _some_of(r, lambda each: not (each.stays or each.stops or each.grammar))
     return tuple(
         replace(each, repeats=r.randint(2, each.answer))
-        if isinstance(each, Send)
-        and each.answer > 1
-        and not (each.stays or each.stops or each.grammar)
-        and r.random() < 0.6
+        if isinstance(each, Send) and each.answer > 1 and plain(each)
         else each
         for each in actions
     )
+
+
+def _some_of(r: Random, suits: Callable[[Send], bool]) -> Callable[[Action], TypeGuard[Send]]:
+    """Whether a message is one of some requests that suit. One of `STOPS` plans has some."""
+    some = r.randrange(STOPS) == 0
+
+    def is_one(each: Action) -> TypeGuard[Send]:
+        return some and isinstance(each, Send) and suits(each) and r.random() < 0.6
+
+    return is_one
 
 
 def with_priorities(actions: Sequence[Action], seed: int) -> tuple[Action, ...]:
